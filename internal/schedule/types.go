@@ -1,0 +1,220 @@
+package schedule
+
+import (
+	"errors"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// What callers branch on. Everything else that an Engine returns is a Redis
+// error, wrapped.
+var (
+	// ErrUnavailable: Redis did not answer, or not in time. The transition may or
+	// may not have happened; running it again with the same arguments is safe.
+	ErrUnavailable = errors.New("redis is unavailable")
+	// ErrFull: Redis is over maxmemory and refused to add. Nothing was changed.
+	ErrFull = errors.New("redis is out of memory")
+	// ErrConflict: the event id is taken by an event with another body.
+	ErrConflict = errors.New("event id already used with another body")
+	// ErrNotFound: no such event, delivery or subscriber.
+	ErrNotFound = errors.New("not found")
+	// ErrVersion: the subscriber is not at the version that the caller expected.
+	ErrVersion = errors.New("subscriber was changed by someone else")
+	// ErrTooLate: the plan's expand_by has passed, so enqueueing could repeat a
+	// delivery whose record is gone already.
+	ErrTooLate = errors.New("too late to expand the event")
+	// ErrLayout: the data in Redis has another schema or number of partitions.
+	ErrLayout = errors.New("redis holds another layout")
+)
+
+// Target is one subscriber of an event's plan. MaxAge is its policy's, frozen
+// here, so that a delivery expires at the same instant whoever expands the plan.
+type Target struct {
+	SubscriberID string
+	MaxAge       time.Duration
+}
+
+// NewEvent is what Accept stores.
+type NewEvent struct {
+	ID string
+	// BodyHash tells a repeated post from a conflicting one; at most 64 bytes.
+	BodyHash string
+	// Meta is opaque, and comes back from Event.
+	Meta []byte
+	// Body is what every attempt sends. It is stored once.
+	Body []byte
+	// Traceparent of the ingest span, or "".
+	Traceparent string
+	// Targets are the matching subscribers, each once, in any order.
+	Targets []Target
+}
+
+// Accepted is the answer to Accept. For a duplicate all of it is what the first
+// post was answered.
+type Accepted struct {
+	At         time.Time // Redis time
+	Deliveries int
+	Duplicate  bool
+	// Open says that the plan is not expanded yet: the caller does it, or leaves
+	// it to whoever claims open plans.
+	Open bool
+}
+
+// Plan is what remains to be expanded of an event.
+type Plan struct {
+	EventID    string
+	AcceptedAt time.Time
+	ExpandBy   time.Time
+	// Parts are the targets that remain, by partition.
+	Parts map[int][]Target
+}
+
+// Event is a stored event, as its view needs it.
+type Event struct {
+	ID         string
+	Meta       []byte
+	AcceptedAt time.Time
+	Deliveries int
+	Open       bool
+	// SubscriberIDs are those that the event was planned for.
+	SubscriberIDs []string
+}
+
+// Body is an event's payload.
+type Body struct {
+	Traceparent string
+	Bytes       []byte
+}
+
+// Terms is what the scheduler itself must know of a subscriber.
+type Terms struct {
+	Class       string
+	MaxInFlight int
+	// LeaseTime is attempt_timeout plus the settle margin.
+	LeaseTime time.Duration
+	Paused    bool
+}
+
+// Config is a subscriber as stored: a blob that only package subscriber reads,
+// and the terms that only the scheduler does, under one version.
+type Config struct {
+	ID      string
+	Version int64
+	Blob    []byte
+	Deleted bool // a tombstone, Blob empty
+}
+
+// Rooms says how many deliveries a lease call may take.
+type Rooms struct {
+	Total, Fresh, Retry, Redrive int
+}
+
+// LeaseRequest asks one partition for work.
+type LeaseRequest struct {
+	Partition int
+	// Worker is unique to a process's life.
+	Worker string
+	// Seq grows with every new request of this worker to this partition. The same
+	// Seq again gets the same leases: that is how a lost reply is made good.
+	Seq   int64
+	Rooms Rooms
+}
+
+// Leased is a delivery as handed to a worker, its attempt charged.
+type Leased struct {
+	delivery.Delivery
+	// Version is the subscriber's config version at the time of the lease.
+	Version int64
+	// Until is when the lease expires, Redis time.
+	Until time.Time
+}
+
+// Fence is what a verdict on this lease must carry.
+func (l Leased) Fence() int64 { return l.DeliveryCount }
+
+// LeaseReply is what a partition gave.
+type LeaseReply struct {
+	Now    time.Time // Redis time; add monotonic elapsed time for a current one
+	Leased []Leased
+	// Ready is how many subscribers still wait for a turn.
+	Ready int
+	// NextDue is when the next delivery falls due; zero if nothing is scheduled.
+	NextDue time.Time
+}
+
+// Verdict is one settlement: what Decide said of a lease.
+type Verdict struct {
+	ID    string
+	Fence int64
+	delivery.Decision
+	Outcome delivery.Outcome
+	Status  int
+	// Attempt is the evidence, JSON; nil for a success at once.
+	Attempt []byte
+	// Body pins the payload of one that dies; required when Next is Dead, unless
+	// the payload is missing.
+	Body *Body
+	// Reclaim settles a lease in place of its worker: it is refused while the
+	// lease is not expired.
+	Reclaim bool
+}
+
+// SettleResult says what a verdict did.
+type SettleResult string
+
+// The results of a settlement.
+const (
+	Applied    SettleResult = "applied"
+	AppliedOld SettleResult = "applied_late" // a late 2xx, which is a fact and won
+	Already    SettleResult = "already"      // the same verdict, or one past it, was applied before
+	Stale      SettleResult = "stale"        // a late failure, dropped
+	NotExpired SettleResult = "not_expired"  // a reclaim of a lease that is alive
+	Missing    SettleResult = "missing"      // no such delivery
+)
+
+// Claim names one lease.
+type Claim struct {
+	ID    string
+	Fence int64
+}
+
+// Ledger counts deliveries. Accepted = Pending + Delivered + Dead + Cancelled at
+// every instant, per partition and so in sum.
+type Ledger struct {
+	Accepted, Pending, Delivered, Dead, Cancelled int64
+}
+
+// Balanced says whether the ledger adds up.
+func (l Ledger) Balanced() bool {
+	return l.Accepted == l.Pending+l.Delivered+l.Dead+l.Cancelled
+}
+
+// Ages are the due times of the oldest head in one class and lane; zero if there
+// is none.
+type Ages struct {
+	Class string
+	Lane  delivery.Lane
+	// Eligible heads wait for a worker only; Limited ones for their subscriber's
+	// cap; Held ones for its hold to end.
+	Eligible, Limited, Held time.Time
+}
+
+// Sample is one look at the whole engine.
+type Sample struct {
+	Now    time.Time
+	Ages   []Ages
+	Ledger Ledger
+	Leases int64
+	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet.
+	Ready, Scheduled int64
+	Dead             int64 // dead letters kept
+	OpenEvents       int64
+}
+
+// DeadLetter is one entry of a list of the dead.
+type DeadLetter struct {
+	delivery.Delivery
+	Attempts []delivery.Attempt
+	Reason   delivery.Outcome
+}
