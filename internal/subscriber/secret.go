@@ -71,7 +71,7 @@ func ParseSecret(text string) error {
 // for anything that a receiver could read in another way, or not at all.
 func (s Secret) Keys() (hmacKey []byte, private ed25519.PrivateKey, err error) {
 	if text, ok := strings.CutPrefix(s.Value, hmacPrefix); ok {
-		key, err := decode(text)
+		key, err := decodeKey(text)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -82,7 +82,7 @@ func (s Secret) Keys() (hmacKey []byte, private ed25519.PrivateKey, err error) {
 		return key, nil, nil
 	}
 	if text, ok := strings.CutPrefix(s.Value, ed25519Prefix); ok {
-		key, err := decode(text)
+		key, err := decodeKey(text)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -126,10 +126,10 @@ func privateKey(key []byte) (ed25519.PrivateKey, error) {
 		ErrBadSecret, ed25519Prefix, ed25519.PrivateKeySize, ed25519.SeedSize, len(key))
 }
 
-// decode reads canonical base64 alone. Go skips line breaks and tolerates stray
+// decodeKey reads canonical base64 alone. Go skips line breaks and tolerates stray
 // trailing bits where other languages do not, and a secret that two libraries
 // read as two keys verifies nowhere.
-func decode(text string) ([]byte, error) {
+func decodeKey(text string) ([]byte, error) {
 	key, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || base64.StdEncoding.EncodeToString(key) != text {
 		return nil, fmt.Errorf("%w: what follows the prefix must be padded standard base64", ErrBadSecret)
