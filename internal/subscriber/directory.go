@@ -1,0 +1,188 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// ErrGone is returned for a subscriber that was deleted, or never was.
+var ErrGone = errors.New("subscriber is gone")
+
+// checkTimeout bounds one shared check. It is wide because the first one reads
+// every subscriber; the callers' own contexts bound how long they wait for it.
+const checkTimeout = time.Minute
+
+// Directory is every subscriber in memory. It is safe for concurrent use.
+type Directory struct {
+	backend Backend
+	current atomic.Pointer[snapshot] // Match reads this and takes no lock
+
+	mu    sync.RWMutex
+	index *index
+
+	check sharedCheck
+	seen  []int64 // per partition, the generation applied; of the running check alone
+}
+
+// NewDirectory is an empty Directory: Refresh fills it. The backend's Changes are
+// what it lives on.
+func NewDirectory(backend Backend) *Directory {
+	d := &Directory{backend: backend, index: newIndex()}
+	d.current.Store(d.index.snapshot())
+	d.check.run = d.catchUp
+	return d
+}
+
+// Match finds the subscribers that an event is for, ordered by id. They are
+// shared: callers MUST NOT change them. Paused ones are among them, since their
+// deliveries wait; deleted ones are not. It sees every change that was replied to
+// before the last successful Refresh was called.
+func (d *Directory) Match(e delivery.Event) []*Subscriber { return d.current.Load().match(e) }
+
+// Len is how many subscribers there are.
+func (d *Directory) Len() int { return d.current.Load().size }
+
+// Refresh brings the Directory up to the moment of the call: any change whose
+// reply came before it is seen by a Match after it. Callers at the same time
+// share one check, one that begins after they all asked. It costs one round trip
+// if nothing has changed, and one per changed partition otherwise. After an
+// error the Directory is as it was, or some partitions further.
+func (d *Directory) Refresh(ctx context.Context) error {
+	if err := d.check.join(ctx); err != nil {
+		return fmt.Errorf("refresh subscribers: %w", err)
+	}
+	return nil
+}
+
+// At gives the subscriber at that version or a later one, from memory if it can
+// and else from the backend. It is for an attempt whose lease named the version,
+// so that an attempt leased after a PATCH's reply uses the new URL, secret and
+// policy. Callers MUST NOT change it. It returns ErrGone.
+func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscriber, error) {
+	d.mu.RLock()
+	known := d.index.filed[id].sub
+	d.mu.RUnlock()
+	if known != nil && known.Version >= version {
+		return known, nil
+	}
+	c, err := d.backend.Config(ctx, id)
+	if errors.Is(err, ErrNotFound) {
+		d.apply([]config{{ID: id, Deleted: true}})
+		return nil, fmt.Errorf("subscriber %s: %w", id, ErrGone)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read subscriber %s: %w", id, err)
+	}
+	s, err := unmarshalBlob(c)
+	if err != nil {
+		return nil, err
+	}
+	d.publish([]*Subscriber{s}, nil)
+	return s, nil
+}
+
+// catchUp is one check: which partitions have moved on, and what changed there.
+func (d *Directory) catchUp(ctx context.Context) error {
+	gens, err := d.backend.Generations(ctx)
+	if err != nil {
+		return fmt.Errorf("read generations: %w", err)
+	}
+	if len(d.seen) != len(gens) {
+		d.seen = make([]int64, len(gens))
+	}
+	var errs []error // one partition's trouble is not the others'
+	for p, gen := range gens {
+		if gen == d.seen[p] {
+			continue
+		}
+		if err := d.catchUpPartition(ctx, p, gen); err != nil {
+			errs = append(errs, fmt.Errorf("read changes of partition %d: %w", p, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// catchUpPartition applies the changes of one partition up to gen at least.
+func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) error {
+	if gen < d.seen[p] {
+		return d.reload(ctx, p)
+	}
+	for d.seen[p] < gen {
+		configs, upTo, err := d.backend.Changes(ctx, p, d.seen[p])
+		if err != nil {
+			return err //nolint:wrapcheck // catchUp names the operation
+		}
+		if upTo <= d.seen[p] {
+			return fmt.Errorf("no changes past generation %d, though it is at %d", d.seen[p], gen)
+		}
+		d.apply(configs)
+		d.seen[p] = upTo
+	}
+	return nil
+}
+
+// reload takes a partition anew. Its generation went back, so Redis lost writes
+// (a failover, a restored backup): versions say nothing any more, and whoever is
+// not in the answer no longer exists.
+func (d *Directory) reload(ctx context.Context, p int) error {
+	slog.WarnContext(ctx, "subscriber generation went back, reloading its partition", "partition", p)
+	configs, upTo, err := d.backend.Changes(ctx, p, 0)
+	if err != nil {
+		return err //nolint:wrapcheck // catchUp names the operation
+	}
+	var lost []string
+	d.mu.RLock()
+	for id := range d.index.filed {
+		if int(delivery.Hash16(id))%len(d.seen) == p {
+			lost = append(lost, id)
+		}
+	}
+	d.mu.RUnlock()
+	d.publish(nil, lost)
+	d.apply(configs)
+	d.seen[p] = upTo
+	return nil
+}
+
+// apply takes configs as they came. One that cannot be read is left as it was,
+// and said: it must not keep every other subscriber's events from being accepted.
+func (d *Directory) apply(configs []config) {
+	var put []*Subscriber
+	var gone []string
+	for _, c := range configs {
+		if c.Deleted {
+			gone = append(gone, c.ID)
+			continue
+		}
+		s, err := unmarshalBlob(c)
+		if err != nil {
+			slog.Error("subscriber cannot be read, keeping what was known of it", "subscriber_id", c.ID, "version", c.Version, "error", err)
+			continue
+		}
+		put = append(put, s)
+	}
+	d.publish(put, gone)
+}
+
+// publish changes the index and swaps the snapshot, once for the whole batch.
+func (d *Directory) publish(put []*Subscriber, gone []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range put {
+		// At and Refresh read on their own, so an answer may be the older one.
+		if known := d.index.filed[s.ID].sub; known == nil || known.Version < s.Version {
+			d.index.put(s)
+		}
+	}
+	for _, id := range gone {
+		d.index.remove(id)
+	}
+	d.current.Store(d.index.snapshot())
+}

@@ -1,0 +1,180 @@
+package subscriber
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// Bounds of the plain fields.
+const (
+	maxNameLen    = 100  // characters
+	maxAccountLen = 64   // bytes
+	maxURLLen     = 2048 // bytes
+)
+
+// defaultAccount is for installations that need no accounts.
+const defaultAccount = "default"
+
+// Draft is what a create or a patch sets; nil is left out. What a create leaves
+// out gets its default: account "default", the first class, every event type,
+// delivery.DefaultPolicy, a secret made at random, not paused. Only the URL has
+// none.
+type Draft struct {
+	// Account is 1 to 64 of A-Z a-z 0-9 . _ : - and cannot be changed later.
+	Account *string `json:"account,omitempty"`
+	// Name is at most 100 printable characters.
+	Name *string `json:"name,omitempty"`
+	// URL is at most 2048 bytes, and what else the URLPolicy asks.
+	URL   *string `json:"url,omitempty"`
+	Class *string `json:"class,omitempty"`
+	// Filter replaces types and attributes one by one: whichever is nil stays, so
+	// a patch of the attributes alone never widens the types. An empty map of
+	// attributes removes them all.
+	Filter *Filter      `json:"filter,omitempty"`
+	Policy *PolicyPatch `json:"policy,omitempty"`
+	// Secret is the first secret's text; a later one comes by rotation.
+	Secret *string `json:"secret,omitempty"`
+	Paused *bool   `json:"paused,omitempty"`
+}
+
+// rules are what a draft is judged by beyond its own bounds.
+type rules struct {
+	urls    URLPolicy
+	classes []string // allowed; the first is the default
+}
+
+// create makes the subscriber that a draft asks for, without id, secret, times
+// and version, or returns *Invalid.
+func (d Draft) create(r rules) (Subscriber, error) {
+	var bad problems
+	if d.URL == nil {
+		bad.add("/url", "is required")
+	}
+	if d.Secret != nil {
+		if err := ParseSecret(*d.Secret); err != nil {
+			bad.add("/secret", "%s", err)
+		}
+	}
+	s := Subscriber{
+		Account: defaultAccount, Class: r.classes[0],
+		Filter: Filter{Types: []string{"*"}}, Policy: delivery.DefaultPolicy(),
+	}
+	set(&s.Account, d.Account)
+	badAccount(&bad, s.Account)
+	d.merge(&s, r, &bad)
+	return s, bad.err()
+}
+
+// patch is the subscriber with the draft laid over it, or *Invalid. Only what
+// the draft sets is judged: a rename must not fail because the URL policy has
+// become stricter since.
+func (d Draft) patch(cur Subscriber, r rules) (Subscriber, error) {
+	var bad problems
+	if d.Account != nil && *d.Account != cur.Account {
+		bad.add("/account", "cannot be changed: delete the subscriber and create it under the other account")
+	}
+	if d.Secret != nil {
+		bad.add("/secret", "cannot be set by a patch: rotate it, so that both sign for a while")
+	}
+	s := cur
+	s.Filter = cur.Filter.clone()
+	d.merge(&s, r, &bad)
+	return s, bad.err()
+}
+
+// merge lays the fields that create and patch share over s, and judges them.
+func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
+	if d.Name != nil {
+		s.Name = *d.Name
+		badName(bad, s.Name)
+	}
+	if d.URL != nil {
+		s.URL = *d.URL
+		badURL(bad, s.URL, r.urls)
+	}
+	if d.Class != nil {
+		s.Class = *d.Class
+		if !slices.Contains(r.classes, s.Class) {
+			bad.add("/class", "is %q: must be one of %s", clip(s.Class), strings.Join(quoted(r.classes), ", "))
+		}
+	}
+	if d.Filter != nil {
+		f := d.Filter.clone()
+		if f.Types != nil {
+			s.Filter.Types = f.Types
+		}
+		if f.Attributes != nil {
+			s.Filter.Attributes = f.Attributes
+		}
+		if len(s.Filter.Attributes) == 0 {
+			s.Filter.Attributes = nil // as it comes back from storage
+		}
+		bad.addAll("/filter", s.Filter.Validate())
+	}
+	if d.Policy != nil {
+		s.Policy = d.Policy.Over(s.Policy)
+		bad.addAll("/policy", s.Policy.Validate())
+	}
+	set(&s.Paused, d.Paused)
+}
+
+// secret is the first secret of a new subscriber: the draft's, or a random one.
+func (d Draft) secret(now time.Time) (Secret, error) {
+	if d.Secret != nil {
+		return Secret{Value: *d.Secret, CreatedAt: now}, nil
+	}
+	s, err := NewSecret()
+	s.CreatedAt = now
+	return s, err
+}
+
+func badAccount(bad *problems, account string) {
+	ok := account != "" && len(account) <= maxAccountLen && !strings.ContainsFunc(account, func(r rune) bool {
+		return notInType(r) && r != '.' && r != ':'
+	})
+	if !ok {
+		bad.add("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)
+	}
+}
+
+func badName(bad *problems, name string) {
+	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
+	if !utf8.ValidString(name) || utf8.RuneCountInString(name) > maxNameLen || strings.ContainsFunc(name, unprintable) {
+		bad.add("/name", "must be at most %d printable characters", maxNameLen)
+	}
+}
+
+func badURL(bad *problems, url string, policy URLPolicy) {
+	switch {
+	case url == "":
+		bad.add("/url", "is required")
+	case len(url) > maxURLLen:
+		bad.add("/url", "must be at most %d bytes, has %d", maxURLLen, len(url))
+	default:
+		if err := policy.CheckURL(url); err != nil {
+			bad.add("/url", "%s", err)
+		}
+	}
+}
+
+func quoted(words []string) []string {
+	q := make([]string, len(words))
+	for i, w := range words {
+		q[i] = fmt.Sprintf("%q", w)
+	}
+	return q
+}
+
+// clip keeps a mistaken text from filling the answer.
+func clip(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "..."
+	}
+	return s
+}

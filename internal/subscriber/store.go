@@ -1,0 +1,230 @@
+package subscriber
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// What callers branch on, besides *Invalid.
+var (
+	// ErrNotFound: no such subscriber, or no longer.
+	ErrNotFound = schedule.ErrNotFound
+	// ErrVersion: someone else changed the subscriber meanwhile.
+	ErrVersion = schedule.ErrVersion
+)
+
+// config is a subscriber as the backend keeps it. The name lives here so that no
+// other file needs package schedule.
+type config = schedule.Config
+
+// Backend keeps what this package writes; *schedule.Engine is one.
+//
+// An implementation MUST
+//   - answer PutConfig's expect: 0 demands that the id is new, -1 takes whatever
+//     version there is, anything else that very version; ErrVersion if it is not
+//     so, ErrNotFound if a version is demanded of nobody or a tombstone;
+//   - raise the version with every PutConfig, and the partition's generation with
+//     every PutConfig and Tombstone, before it replies;
+//   - answer Changes with every config of the partition whose last change is past
+//     since, tombstones included, complete up to the generation it returns; a
+//     tombstone is never forgotten;
+//   - leave tombstones out of Config (ErrNotFound) and ListConfigs;
+//   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
+//     so that a delete can be repeated; ErrNotFound is for an id never known;
+//   - lease nothing and enqueue nothing for an id once Tombstone has replied.
+type Backend interface {
+	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms) (version int64, err error)
+	Config(ctx context.Context, id string) (schedule.Config, error)
+	ListConfigs(ctx context.Context, after string, limit int) ([]schedule.Config, error)
+	Generations(ctx context.Context) ([]int64, error)
+	Changes(ctx context.Context, partition int, since int64) ([]schedule.Config, int64, error)
+	Tombstone(ctx context.Context, id string) error
+	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
+}
+
+// URLPolicy says which URLs may be delivered to.
+type URLPolicy interface {
+	// CheckURL returns nil, or what is wrong in words for the one who registers
+	// the URL. It MUST NOT quote the URL's query, nor take long: it may not dial.
+	CheckURL(raw string) error
+}
+
+// Store writes subscribers. It is safe for concurrent use, by many processes.
+type Store struct {
+	backend Backend
+	rules   rules
+	now     func(context.Context) (time.Time, error)
+
+	ending endings
+}
+
+// New is a Store. classes are the allowed ones, the first of which is the
+// default; none means "standard" alone. now is Redis time (Engine.Now), so that
+// every process dates a subscriber alike.
+func New(backend Backend, urls URLPolicy, classes []string, now func(context.Context) (time.Time, error)) *Store {
+	if len(classes) == 0 {
+		classes = []string{"standard"}
+	}
+	return &Store{
+		backend: backend, rules: rules{urls: urls, classes: slices.Clone(classes)}, now: now,
+		ending: endings{mu: make(chan struct{}, 1), left: map[string]bool{}},
+	}
+}
+
+// MaxList is the most that List gives at once.
+const MaxList = 1000
+
+// patchTries is how often a patch of any version starts again when others keep
+// changing the same subscriber.
+const patchTries = 8
+
+// Create stores a new subscriber, with its secret, which is not to be read
+// anywhere else. It returns *Invalid, or an error of the backend; after the
+// latter the subscriber may exist all the same.
+func (s *Store) Create(ctx context.Context, d Draft) (Subscriber, error) {
+	sub, err := d.create(s.rules)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	now, err := s.stamp(ctx)
+	if err != nil {
+		return Subscriber{}, fmt.Errorf("create subscriber: %w", err)
+	}
+	sub.CreatedAt, sub.UpdatedAt = now, now
+	if sub.ID, err = newID(now); err != nil {
+		return Subscriber{}, err
+	}
+	secret, err := d.secret(now)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	sub.Secrets = []Secret{secret}
+	if err := s.put(ctx, &sub, 0); err != nil {
+		return Subscriber{}, fmt.Errorf("create subscriber: %w", err)
+	}
+	return sub, nil
+}
+
+// Get reads one subscriber. It returns ErrNotFound.
+func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
+	c, err := s.backend.Config(ctx, id)
+	if err != nil {
+		return Subscriber{}, fmt.Errorf("get subscriber %s: %w", clip(id), err)
+	}
+	sub, err := unmarshalBlob(c)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	return *sub, nil
+}
+
+// List reads up to limit (1 to MaxList) subscribers whose ids are after the given
+// one, by id. Fewer than limit are the last.
+func (s *Store) List(ctx context.Context, after string, limit int) ([]Subscriber, error) {
+	if limit < 1 || limit > MaxList {
+		return nil, fmt.Errorf("list subscribers: limit must be 1 to %d, is %d", MaxList, limit)
+	}
+	configs, err := s.backend.ListConfigs(ctx, after, limit)
+	if err != nil {
+		return nil, fmt.Errorf("list subscribers: %w", err)
+	}
+	subs := make([]Subscriber, 0, len(configs))
+	for _, c := range configs {
+		sub, err := unmarshalBlob(c)
+		if err != nil {
+			return nil, err
+		}
+		subs = append(subs, *sub)
+	}
+	return subs, nil
+}
+
+// Patch changes what the draft sets. ifVersion is the version that the caller
+// saw, or -1 for whichever it is. Every attempt leased after it returns uses the
+// new subscriber. A patch that changes nothing writes nothing. It returns
+// *Invalid, ErrNotFound or ErrVersion.
+func (s *Store) Patch(ctx context.Context, id string, ifVersion int64, d Draft) (Subscriber, error) {
+	for try := 1; ; try++ {
+		sub, err := s.patchOnce(ctx, id, ifVersion, d)
+		if ifVersion < 0 && errors.Is(err, ErrVersion) && try < patchTries {
+			continue
+		}
+		return sub, err
+	}
+}
+
+func (s *Store) patchOnce(ctx context.Context, id string, ifVersion int64, d Draft) (Subscriber, error) {
+	cur, err := s.Get(ctx, id)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	if ifVersion >= 0 && ifVersion != cur.Version {
+		return Subscriber{}, fmt.Errorf("patch subscriber %s: at version %d, not %d: %w", id, cur.Version, ifVersion, ErrVersion)
+	}
+	next, err := d.patch(cur, s.rules)
+	if err != nil {
+		return Subscriber{}, err
+	}
+	if reflect.DeepEqual(next, cur) {
+		return cur, nil
+	}
+	if next.UpdatedAt, err = s.stamp(ctx); err == nil {
+		err = s.put(ctx, &next, cur.Version)
+	}
+	if err != nil {
+		return Subscriber{}, fmt.Errorf("patch subscriber %s: %w", id, err)
+	}
+	return next, nil
+}
+
+// Pause holds a subscriber: its deliveries wait until Resume. Pausing twice is
+// pausing once.
+func (s *Store) Pause(ctx context.Context, id string) (Subscriber, error) {
+	paused := true
+	return s.Patch(ctx, id, -1, Draft{Paused: &paused})
+}
+
+// Resume ends a Pause.
+func (s *Store) Resume(ctx context.Context, id string) (Subscriber, error) {
+	paused := false
+	return s.Patch(ctx, id, -1, Draft{Paused: &paused})
+}
+
+// put writes the subscriber over the expected version and sets its new one.
+func (s *Store) put(ctx context.Context, sub *Subscriber, expect int64) error {
+	blob, err := marshalBlob(*sub)
+	if err != nil {
+		return err
+	}
+	version, err := s.backend.PutConfig(ctx, sub.ID, expect, blob, schedule.Terms{
+		Class: sub.Class, MaxInFlight: sub.Policy.MaxInFlight,
+		// The rule that a lease outlives its attempt is kept here: there is no
+		// other way to a lease time.
+		LeaseTime: sub.LeaseTime(), Paused: sub.Paused,
+	})
+	if err != nil {
+		return err //nolint:wrapcheck // the callers name the operation
+	}
+	sub.Version = version
+	return nil
+}
+
+// stamp is the time of a change, as it is stored.
+func (s *Store) stamp(ctx context.Context) (time.Time, error) {
+	now, err := s.now(ctx)
+	return now.UTC().Truncate(time.Millisecond), err
+}
+
+// endings remembers what FinishDeletes has seen.
+type endings struct {
+	mu   chan struct{}   // a mutex that a context can give up on
+	seen []int64         // per partition, the generation read up to
+	left map[string]bool // tombstones with deliveries or leases left
+}
+
