@@ -1,0 +1,157 @@
+package oncall
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// Age is how long something has been due: now - due, both by the Redis clock. It
+// is 0 for a zero due time (there is nothing) and never negative: a head that
+// was leased and put back within the sample may be due after it.
+func Age(now, due time.Time) time.Duration {
+	if due.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(due))
+}
+
+// Lane holds the ages of the oldest heads in one lane of one class; 0 where there
+// is none.
+type Lane struct {
+	Name delivery.Lane
+	// Eligible waits for a worker only, and alone counts against the SLO. Limited
+	// waits for its subscriber's cap or rate, Held for its subscriber's hold.
+	Eligible, Limited, Held time.Duration
+}
+
+// Class is one class of subscribers against its age SLO. Lanes has every lane, in
+// the order of service.
+type Class struct {
+	Name  string
+	SLO   time.Duration
+	Lanes []Lane
+}
+
+// Oldest is the lane whose eligible head is the oldest; the first one served when
+// equal.
+func (c Class) Oldest() Lane {
+	return slices.MaxFunc(c.Lanes, func(a, b Lane) int { return cmp.Compare(a.Eligible, b.Eligible) })
+}
+
+// Breaching says whether an eligible delivery is older than the SLO.
+func (c Class) Breaching() bool { return c.Oldest().Eligible > c.SLO }
+
+// Snapshot is one look at the whole engine. It is never changed once made.
+type Snapshot struct {
+	// At is Redis time when the sample was taken, Taken the local time when it
+	// came back. The difference of two local times is how stale it is: the
+	// clocks of two machines are not to be compared.
+	At, Taken time.Time
+	// Classes are in order of SLO, the tightest first.
+	Classes []Class
+	Ledger  schedule.Ledger
+	// Leases are deliveries with a worker; the rest of Ledger.Pending waits.
+	Leases int64
+	// Ready and Scheduled count subscribers: awaiting a turn, and with nothing
+	// due yet.
+	Ready, Scheduled int64
+	DeadLetters      int64 // kept as evidence
+	OpenEvents       int64 // accepted, not expanded yet
+	// Failures are the newest dead letters, newest first, at most 10.
+	Failures []Failure
+}
+
+// Imbalance is accepted less the sum of the states: 0, or deliveries were lost or
+// counted twice.
+func (s Snapshot) Imbalance() int64 {
+	l := s.Ledger
+	return l.Accepted - l.Pending - l.Delivered - l.Dead - l.Cancelled
+}
+
+// Failure is a dead letter as on-call first sees it.
+type Failure struct {
+	DeliveryID, SubscriberID, EventID string
+	// Outcome is the last attempt's, Reason why there is no other.
+	Outcome, Reason delivery.Outcome
+	Status          int // of the last answer, 0 if none came
+	Attempts        int
+	At              time.Time
+	// Said is what went wrong in words, and what the endpoint answered. It comes
+	// from a stranger's server: whoever shows it escapes it.
+	Said string
+}
+
+// classesOf lays out every class and lane at age 0.
+func classesOf(slo map[string]time.Duration) []Class {
+	classes := make([]Class, 0, len(slo))
+	for name, limit := range slo {
+		lanes := make([]Lane, 0, len(delivery.Lanes))
+		for _, l := range delivery.Lanes {
+			lanes = append(lanes, Lane{Name: l})
+		}
+		classes = append(classes, Class{Name: name, SLO: limit, Lanes: lanes})
+	}
+	slices.SortFunc(classes, func(a, b Class) int {
+		return cmp.Or(cmp.Compare(a.SLO, b.SLO), cmp.Compare(a.Name, b.Name))
+	})
+	return classes
+}
+
+// snapshot turns a sample into ages. A class or lane that is not configured here
+// is left out; one that is listed twice keeps its older heads.
+func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, failures []Failure) Snapshot {
+	classes := classesOf(slo)
+	for _, a := range s.Ages {
+		c := slices.IndexFunc(classes, func(c Class) bool { return c.Name == a.Class })
+		l := slices.Index(delivery.Lanes, a.Lane)
+		if c < 0 || l < 0 {
+			continue
+		}
+		lane := &classes[c].Lanes[l]
+		lane.Eligible = max(lane.Eligible, Age(s.Now, a.Eligible))
+		lane.Limited = max(lane.Limited, Age(s.Now, a.Limited))
+		lane.Held = max(lane.Held, Age(s.Now, a.Held))
+	}
+	return Snapshot{
+		At: s.Now, Taken: taken, Classes: classes, Ledger: s.Ledger, Leases: s.Leases,
+		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OpenEvents: s.OpenEvents,
+		Failures: failures,
+	}
+}
+
+// failuresOf shortens dead letters to what on-call reads first.
+func failuresOf(dead []schedule.DeadLetter) []Failure {
+	out := make([]Failure, 0, min(len(dead), maxFailures))
+	for _, d := range dead[:min(len(dead), maxFailures)] {
+		f := Failure{
+			DeliveryID: d.ID, SubscriberID: d.SubscriberID, EventID: d.EventID,
+			Outcome: d.LastOutcome, Reason: d.Reason, Status: d.LastStatus,
+			Attempts: d.Delivery.Attempts, At: d.EndedAt, Said: "never attempted",
+		}
+		if f.At.IsZero() {
+			f.At = d.LastAttemptAt
+		}
+		if n := len(d.Attempts); n > 0 {
+			f.Said = said(d.Attempts[n-1])
+		} else if f.Attempts > 0 {
+			f.Said = "" // its evidence is gone
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// said joins what we say of an attempt with what the endpoint said.
+func said(a delivery.Attempt) string {
+	switch {
+	case a.Excerpt == "":
+		return a.Error
+	case a.Error == "":
+		return a.Excerpt
+	}
+	return a.Error + ": " + a.Excerpt
+}

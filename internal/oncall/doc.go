@@ -1,0 +1,13 @@
+// Package oncall answers one question: what does on-call see?
+//
+// First of all the age of the oldest delivery that was eligible to run, by class
+// and lane, and why it waits. A queue that grows says nothing; the age of what
+// could have been sent and was not says whether workers keep up. Deliveries that
+// wait for their own subscriber's cap (limited) or hold (held) are kept apart:
+// they are not the workers' doing and break no SLO.
+//
+//	age.go      due times into ages, a sample into a Snapshot
+//	verdict.go  a Snapshot into one sentence
+//	sampler.go  one look at Redis a second, and what survives when it fails
+//	metrics.go, json.go, page.go, events.go   the same Snapshot, four ways
+package oncall

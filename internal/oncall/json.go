@@ -1,0 +1,107 @@
+package oncall
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// The JSON of GET /v1/oncall. Ages are in seconds, times RFC 3339 by the Redis
+// clock; stale_seconds is how long ago the sample was taken.
+type (
+	reportJSON struct {
+		Now          time.Time     `json:"now"`
+		StaleSeconds float64       `json:"stale_seconds"`
+		Classes      []classJSON   `json:"classes"`
+		Ledger       ledgerJSON    `json:"ledger"`
+		Leases       int64         `json:"leases"`
+		Ready        int64         `json:"ready"`
+		Scheduled    int64         `json:"scheduled"`
+		DeadLetters  int64         `json:"dead_letters"`
+		OpenEvents   int64         `json:"open_events"`
+		LastFailures []failureJSON `json:"last_failures"`
+	}
+	classJSON struct {
+		Class      string     `json:"class"`
+		SLOSeconds float64    `json:"slo_seconds"`
+		Breaching  bool       `json:"breaching"`
+		Lanes      []laneJSON `json:"lanes"`
+	}
+	laneJSON struct {
+		Lane     string  `json:"lane"`
+		Eligible float64 `json:"oldest_eligible_age_seconds"`
+		Limited  float64 `json:"limited_age_seconds"`
+		Held     float64 `json:"held_age_seconds"`
+	}
+	ledgerJSON struct {
+		Accepted  int64 `json:"accepted"`
+		Pending   int64 `json:"pending"`
+		Delivered int64 `json:"delivered"`
+		Dead      int64 `json:"dead"`
+		Cancelled int64 `json:"cancelled"`
+		Balanced  bool  `json:"balanced"`
+	}
+	failureJSON struct {
+		DeliveryID   string    `json:"delivery_id"`
+		SubscriberID string    `json:"subscriber_id"`
+		EventID      string    `json:"event_id"`
+		Outcome      string    `json:"outcome"`
+		Reason       string    `json:"reason"`
+		Attempts     int       `json:"attempts"`
+		At           time.Time `json:"at"`
+	}
+)
+
+// JSON serves the last snapshot: 200, or 503 with Retry-After before the first.
+func (o *OnCall) JSON() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s, ok := o.Latest()
+		if !ok {
+			problem(w, "not_sampled", "no sample of Redis was taken yet")
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		// A failed write means that the client is gone; there is nobody to tell.
+		_ = json.NewEncoder(w).Encode(report(s, time.Since(s.Taken)))
+	})
+}
+
+func report(s Snapshot, stale time.Duration) reportJSON {
+	r := reportJSON{
+		Now: s.At.UTC(), StaleSeconds: stale.Round(time.Millisecond).Seconds(),
+		Ledger: ledgerJSON{
+			s.Ledger.Accepted, s.Ledger.Pending, s.Ledger.Delivered, s.Ledger.Dead, s.Ledger.Cancelled,
+			s.Ledger.Balanced(),
+		},
+		Leases: s.Leases, Ready: s.Ready, Scheduled: s.Scheduled,
+		DeadLetters: s.DeadLetters, OpenEvents: s.OpenEvents,
+		Classes: make([]classJSON, 0, len(s.Classes)), LastFailures: make([]failureJSON, 0, len(s.Failures)),
+	}
+	for _, c := range s.Classes {
+		cj := classJSON{Class: c.Name, SLOSeconds: c.SLO.Seconds(), Breaching: c.Breaching()}
+		for _, l := range c.Lanes {
+			cj.Lanes = append(cj.Lanes,
+				laneJSON{string(l.Name), l.Eligible.Seconds(), l.Limited.Seconds(), l.Held.Seconds()})
+		}
+		r.Classes = append(r.Classes, cj)
+	}
+	for _, f := range s.Failures {
+		r.LastFailures = append(r.LastFailures, failureJSON{
+			f.DeliveryID, f.SubscriberID, f.EventID, string(f.Outcome), string(f.Reason), f.Attempts, f.At.UTC(),
+		})
+	}
+	return r
+}
+
+// problem answers 503 in the form that every error of the service has (RFC 9457).
+func problem(w http.ResponseWriter, code, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Retry-After", "1")
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(map[string]any{ // as above
+		"type": "about:blank", "title": http.StatusText(http.StatusServiceUnavailable),
+		"status": http.StatusServiceUnavailable, "code": code, "detail": detail,
+	})
+}

@@ -1,0 +1,111 @@
+package oncall
+
+import (
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics are the sampler's own. Everything that comes out of a sample is a gauge
+// built from one snapshot at scrape time, so that a scrape never mixes two of
+// them: the ledger in it balances if Redis's did.
+type metrics struct {
+	duration prometheus.Histogram
+	errors   prometheus.Counter
+}
+
+// newMetrics registers everything with reg, or nothing if it is nil.
+func newMetrics(reg prometheus.Registerer, o *OnCall) (metrics, error) {
+	m := metrics{
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "fanout_sampler_duration_seconds",
+			Help:    "How long one look at Redis for on-call took, failed ones included.",
+			Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
+		}),
+		errors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fanout_sampler_errors_total",
+			Help: "Samples that failed; the gauges then keep their last values.",
+		}),
+	}
+	if reg == nil {
+		return m, nil
+	}
+	for _, c := range []prometheus.Collector{m.duration, m.errors, gauges{o}} {
+		if err := reg.Register(c); err != nil {
+			return m, fmt.Errorf("register the on-call metrics: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("fanout_"+name, help, labels, nil)
+}
+
+// The gauges of a snapshot. The counts of the ledger are gauges although accepted
+// only grows: a redrive takes from dead, a late success too.
+var (
+	descEligible = desc("oldest_eligible_age_seconds",
+		"Age of the oldest delivery that is due and waits for a worker only; 0 if none.", "class", "lane")
+	descLimited = desc("oldest_limited_age_seconds",
+		"Age of the oldest due delivery whose subscriber is at its own cap or rate; 0 if none.", "class", "lane")
+	descHeld = desc("oldest_held_age_seconds",
+		"Age of the oldest due delivery whose subscriber is on hold; 0 if none.", "class", "lane")
+	descSLO       = desc("age_slo_seconds", "Age that no eligible delivery of the class should pass.", "class")
+	descLedger    = desc("ledger", "Deliveries by state, as the ledger counts them.", "state")
+	descImbalance = desc("ledger_imbalance",
+		"Accepted less the sum of the states; anything but 0 means lost or twice-counted deliveries.")
+	descLeases    = desc("leases", "Deliveries that a worker holds.")
+	descReady     = desc("subscribers_ready", "Subscribers with a due delivery that await their turn.")
+	descScheduled = desc("subscribers_scheduled", "Subscribers whose next delivery is not due yet.")
+	descOpen      = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
+	descDead      = desc("dead_letters", "Dead letters kept as evidence.")
+	descLastRun   = desc("sampler_last_run_timestamp_seconds",
+		"Local time of the last good sample, by which every other gauge here is to be judged; 0 before the first.")
+)
+
+// gauges collects the last snapshot. Classes and lanes are fixed when it is made,
+// so every series is there from the first scrape on.
+type gauges struct{ o *OnCall }
+
+// Describe implements prometheus.Collector.
+func (gauges) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		descEligible, descLimited, descHeld, descSLO, descLedger, descImbalance, descLeases,
+		descReady, descScheduled, descOpen, descDead, descLastRun,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (g gauges) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	s, sampled := g.o.Latest()
+	for _, c := range s.Classes {
+		gauge(descSLO, c.SLO.Seconds(), c.Name)
+		for _, l := range c.Lanes {
+			gauge(descEligible, l.Eligible.Seconds(), c.Name, string(l.Name))
+			gauge(descLimited, l.Limited.Seconds(), c.Name, string(l.Name))
+			gauge(descHeld, l.Held.Seconds(), c.Name, string(l.Name))
+		}
+	}
+	gauge(descLedger, float64(s.Ledger.Accepted), "accepted")
+	gauge(descLedger, float64(s.Ledger.Pending), "pending")
+	gauge(descLedger, float64(s.Ledger.Delivered), "delivered")
+	gauge(descLedger, float64(s.Ledger.Dead), "dead")
+	gauge(descLedger, float64(s.Ledger.Cancelled), "cancelled")
+	gauge(descImbalance, float64(s.Imbalance()))
+	gauge(descLeases, float64(s.Leases))
+	gauge(descReady, float64(s.Ready))
+	gauge(descScheduled, float64(s.Scheduled))
+	gauge(descOpen, float64(s.OpenEvents))
+	gauge(descDead, float64(s.DeadLetters))
+	lastRun := 0.0
+	if sampled {
+		lastRun = float64(s.Taken.UnixMilli()) / 1000
+	}
+	gauge(descLastRun, lastRun)
+}

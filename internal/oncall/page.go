@@ -1,0 +1,223 @@
+package oncall
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+//go:embed page.html static
+var files embed.FS
+
+// csp lets the page load its own files and open its own stream, and nothing else:
+// no inline style or script, no other host, no form, no frame.
+const csp = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// maxSaid is how many characters of a failure's words the page shows.
+const maxSaid = 240
+
+// The page as its template sees it.
+type (
+	view struct {
+		State           State
+		Word            string
+		Steady, Running string
+		Aside           []string
+		Sampled         *stamp // nil before the first sample
+		Stale           string // empty while fresh
+		Classes         []classView
+		Ledger          ledgerView
+		Counts          []count
+		Failures        []failureView
+		Refresh         int // seconds, for browsers without script
+	}
+	stamp     struct{ Machine, Day, Clock string }
+	classView struct {
+		Class
+		Age, SLOText string
+		Lane         delivery.Lane // whose age it is; empty if nothing waits
+		Bar          bar
+		Spark        spark
+		SparkMax     string
+		Rows         []laneView
+	}
+	laneView struct {
+		Lane                    delivery.Lane
+		Eligible, Limited, Held string
+		Over                    bool
+	}
+	ledgerView struct {
+		Accepted, Pending, Delivered, Dead, Cancelled string
+		Balanced                                      bool
+		Imbalance                                     string
+	}
+	count       struct{ Name, Value, Means string }
+	failureView struct {
+		Failure
+		When stamp
+		Text string
+		Cut  bool // Text is not all of it
+	}
+)
+
+func parsePage() (*template.Template, error) {
+	t, err := template.ParseFS(files, "page.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the on-call page: %w", err)
+	}
+	return t, nil
+}
+
+// Page serves the page at /oncall and its files at /oncall/static/: mount it on
+// both. The page needs no script: without it, it reloads itself.
+func (o *OnCall) Page() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		if strings.Contains(r.URL.Path, "/static/") {
+			serveStatic(w, r)
+			return
+		}
+		o.mu.Lock()
+		v := o.view()
+		o.mu.Unlock()
+		var b bytes.Buffer // drawn whole first: half a page with status 200 helps nobody
+		if err := o.page.ExecuteTemplate(&b, "page", v); err != nil {
+			o.log.ErrorContext(r.Context(), "cannot draw the on-call page", "error", err)
+			http.Error(w, "cannot draw the page", http.StatusInternalServerError)
+			return
+		}
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		h.Set("Cache-Control", "no-store")
+		_, _ = w.Write(b.Bytes()) // the client is gone
+	})
+}
+
+// serveStatic serves an embedded file. They are few and small, so they are named
+// by their content instead of being given a lifetime.
+func serveStatic(w http.ResponseWriter, r *http.Request) {
+	name := path.Base(r.URL.Path)
+	content, err := files.ReadFile("static/" + name)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	sum := sha256.Sum256(content)
+	w.Header().Set("Etag", `"`+hex.EncodeToString(sum[:8])+`"`)
+	w.Header().Set("Cache-Control", "no-cache") // ask, and mostly be told 304
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+}
+
+// view puts the last snapshot into words. The caller holds o.mu.
+func (o *OnCall) view() view {
+	s := o.latest
+	stale := time.Since(s.Taken)
+	verdict := Judge(s, stale, o.blindAfter)
+	v := view{State: verdict.State, Word: verdict.State.Word(), Refresh: max(2, int(o.every.Seconds()))}
+	v.Steady, v.Running = verdict.Sentence()
+	for _, w := range verdict.Aside {
+		v.Aside = append(v.Aside, w.Text())
+	}
+	if verdict.State != Starting {
+		at := stampOf(s.At)
+		v.Sampled = &at
+	}
+	if verdict.State == Blind {
+		v.Stale = ageText(stale)
+	}
+	points := o.history.since(s.At.Add(-window))
+	for i, c := range s.Classes {
+		v.Classes = append(v.Classes, classViewOf(c, sparkOf(points, i, c.SLO, s.At, 3*o.every)))
+	}
+	v.Ledger = ledgerView{
+		number(s.Ledger.Accepted), number(s.Ledger.Pending), number(s.Ledger.Delivered),
+		number(s.Ledger.Dead), number(s.Ledger.Cancelled), s.Imbalance() == 0, fmt.Sprintf("%+d", s.Imbalance()),
+	}
+	v.Counts = []count{
+		{"leased", number(s.Leases), "pending deliveries that a worker holds"},
+		{"waiting", number(max(0, s.Ledger.Pending-s.Leases)), "pending deliveries without a worker, due or not"},
+		{"ready", number(s.Ready), "subscribers that await their turn"},
+		{"scheduled", number(s.Scheduled), "subscribers with nothing due yet"},
+		{"dead letters", number(s.DeadLetters), "kept as evidence"},
+		{"open events", number(s.OpenEvents), "accepted, not yet expanded"},
+	}
+	for _, f := range s.Failures {
+		text, cut := clean(f.Said, maxSaid)
+		v.Failures = append(v.Failures, failureView{f, stampOf(f.At), text, cut})
+	}
+	return v
+}
+
+func classViewOf(c Class, s spark) classView {
+	oldest := c.Oldest()
+	cv := classView{
+		Class: c, Age: ageText(oldest.Eligible), SLOText: ageText(c.SLO),
+		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(s.Max),
+	}
+	if oldest.Eligible > 0 {
+		cv.Lane = oldest.Name
+	}
+	for _, l := range c.Lanes {
+		cv.Rows = append(cv.Rows, laneView{
+			l.Name, ageText(l.Eligible), ageText(l.Limited), ageText(l.Held), l.Eligible > c.SLO,
+		})
+	}
+	return cv
+}
+
+// stampOf writes a time in UTC, so that two people on call read the same.
+func stampOf(t time.Time) stamp {
+	t = t.UTC()
+	return stamp{t.Format(time.RFC3339), t.Format("2 Jan"), t.Format("15:04:05")}
+}
+
+// number groups digits by thousands.
+func number(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// clean makes a stranger's text fit to look at: at most limit characters, no line
+// ends, control or format characters. The template escapes what HTML would read;
+// this is about what a person would: U+202E turns the rest of a line around.
+func clean(s string, limit int) (text string, cut bool) {
+	var b strings.Builder
+	n, space := 0, false
+	for _, r := range s {
+		if unicode.IsSpace(r) || unicode.IsControl(r) {
+			space = n > 0
+			continue
+		}
+		if unicode.Is(unicode.Cf, r) {
+			continue
+		}
+		if n >= limit {
+			return b.String() + "…", true
+		}
+		if space {
+			b.WriteByte(' ')
+			n++
+		}
+		space = false
+		b.WriteRune(r)
+		n++
+	}
+	return b.String(), false
+}
