@@ -1,0 +1,132 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+const (
+	// maxChunk is the most targets that one Enqueue takes: it bounds how long
+	// one script holds Redis.
+	maxChunk = 256
+	// expandParallel is how many partitions of one plan are worked on at once,
+	// so that 48 of them do not cost 96 round trips in a row.
+	expandParallel = 8
+)
+
+// expandAccepted expands the plan of an event that was just posted. It tells
+// the producer nothing when that fails: the event is safe, and Run finishes it.
+func (s *Service) expandAccepted(ctx context.Context, id string, acc schedule.Accepted, dup bool, targets []schedule.Target) {
+	// The producer may hang up now; its event is accepted all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience())
+	defer cancel()
+	if dup {
+		s.help(ctx, id, acc)
+		return
+	}
+	// The plan's own expand_by is known to the store. This one is shorter than
+	// any that makes sense: a process that was frozen and wakes must not go on
+	// here, however long ago its event was finished by somebody else.
+	plan := schedule.Plan{
+		EventID: id, AcceptedAt: acc.At, ExpandBy: acc.At.Add(s.opts.ResumeAfter), Parts: s.parts(targets),
+	}
+	if err := s.expand(ctx, plan); err != nil {
+		s.log.WarnContext(ctx, "event is accepted but not expanded yet; it will be resumed",
+			slog.String("event_id", id), slog.Any("error", err))
+	}
+}
+
+// help resumes the plan of a repeated event, unless it is fresh: then whoever
+// accepted it is at it. The age mixes two clocks; if they disagree, the worst is
+// one wait for Run, or one repeated expansion, which changes nothing.
+func (s *Service) help(ctx context.Context, id string, acc schedule.Accepted) {
+	if time.Since(acc.At) < s.opts.ResumeAfter {
+		return
+	}
+	plan, err := s.store.Plan(ctx, id) // the frozen one, not what matches today
+	if err != nil {
+		s.log.WarnContext(ctx, "cannot read the plan of a repeated event; it is left to be resumed",
+			slog.String("event_id", id), slog.Any("error", err))
+		return
+	}
+	_ = s.resume(ctx, plan) // it said so in the log; Run makes it good
+}
+
+// resume expands a plan that stood open too long, and says in the log and the
+// metrics what came of it.
+func (s *Service) resume(ctx context.Context, plan schedule.Plan) error {
+	err := s.expand(ctx, plan)
+	switch {
+	case err == nil:
+		s.metrics.resumed.Inc()
+		return nil
+	case errors.Is(err, schedule.ErrTooLate):
+		// Somebody must look: these subscribers will not get the event.
+		s.metrics.late.Inc()
+		s.log.ErrorContext(ctx, "event was not expanded in time; its remaining deliveries are not made",
+			slog.String("event_id", plan.EventID), slog.Time("accepted_at", plan.AcceptedAt),
+			slog.Time("expand_by", plan.ExpandBy), slog.Any("error", err))
+	default:
+		s.log.WarnContext(ctx, "open event is not expanded yet; it will be resumed",
+			slog.String("event_id", plan.EventID), slog.Any("error", err))
+	}
+	return fmt.Errorf("expand event %s: %w", plan.EventID, err)
+}
+
+// parts groups targets by partition.
+func (s *Service) parts(targets []schedule.Target) map[int][]schedule.Target {
+	parts := make(map[int][]schedule.Target)
+	for _, t := range targets {
+		p := s.store.PartitionOf(t.SubscriberID)
+		parts[p] = append(parts[p], t)
+	}
+	return parts
+}
+
+// expand enqueues what a plan holds and strikes each partition that is through.
+// One partition's error does not keep the others from going on: on a cluster
+// they may live on another server. All errors are returned, joined.
+func (s *Service) expand(ctx context.Context, plan schedule.Plan) error {
+	var (
+		g    errgroup.Group
+		mu   sync.Mutex
+		errs []error
+	)
+	g.SetLimit(expandParallel)
+	for _, part := range slices.Sorted(maps.Keys(plan.Parts)) {
+		g.Go(func() error {
+			if err := s.expandPart(ctx, plan, part); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in errs: the group would keep but one
+	return errors.Join(errs...)
+}
+
+// expandPart strikes the partition only after its last chunk is enqueued: a cut
+// in between repeats chunks, which is harmless, and never drops one.
+func (s *Service) expandPart(ctx context.Context, plan schedule.Plan, part int) error {
+	for chunk := range slices.Chunk(plan.Parts[part], maxChunk) {
+		if err := s.store.Enqueue(ctx, plan.EventID, plan.AcceptedAt, plan.ExpandBy, part, chunk); err != nil {
+			return fmt.Errorf("enqueue in partition %d: %w", part, err)
+		}
+	}
+	if _, err := s.store.Strike(ctx, plan.EventID, part); err != nil {
+		return fmt.Errorf("strike partition %d: %w", part, err)
+	}
+	return nil
+}

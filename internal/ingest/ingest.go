@@ -1,0 +1,188 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
+)
+
+// ErrMaxFanout: the event matches more subscribers than Options.MaxFanout.
+// Nothing was stored. Narrow the subscribers' filters or raise the limit.
+var ErrMaxFanout = errors.New("event matches too many subscribers")
+
+// Store is the part of the scheduler that ingest needs; *schedule.Engine is
+// one. It is also the seam for group commit: an implementation MAY let
+// concurrent calls share a round trip. Every call MUST be safe to repeat with
+// the same arguments, since a lost reply is made good by doing so.
+type Store interface {
+	// Accept MUST store the event with its plan in one step, or nothing of it.
+	// A second Accept of an id MUST change nothing: it gives the first answer
+	// with Duplicate set, or schedule.ErrConflict when the body hash differs.
+	// An event without targets MUST NOT stay open.
+	Accept(ctx context.Context, e schedule.NewEvent) (schedule.Accepted, error)
+	// Plan MUST return what is left to expand; no parts when nothing is.
+	Plan(ctx context.Context, eventID string) (schedule.Plan, error)
+	// Enqueue MUST create each target's delivery exactly once, however often
+	// and by however many processes it is called, and MUST refuse with
+	// schedule.ErrTooLate past expandBy. At most 256 targets, all of partition.
+	Enqueue(ctx context.Context, eventID string, acceptedAt, expandBy time.Time, partition int, targets []schedule.Target) error
+	// Strike MUST take the partition off the plan, and close the event when
+	// that was the last.
+	Strike(ctx context.Context, eventID string, partition int) (open bool, err error)
+	// ClaimOpen MUST return plans that stood open for longer than after, and
+	// MUST NOT return one again, to anybody, until after has passed anew.
+	ClaimOpen(ctx context.Context, eventPartition, limit int, after time.Duration) ([]schedule.Plan, error)
+	// Partitions is how many partitions there are, of events and of subscribers.
+	Partitions() int
+	// PartitionOf a subscriber's id MUST never change.
+	PartitionOf(id string) int
+}
+
+// Directory says who wants an event; *subscriber.Directory is one.
+type Directory interface {
+	// Refresh MUST take in every change of a subscriber that was answered
+	// before the call.
+	Refresh(ctx context.Context) error
+	// Match MUST return each matching subscriber once.
+	Match(e delivery.Event) []*subscriber.Subscriber
+}
+
+// Options tunes a Service; the zero value is what production uses.
+type Options struct {
+	// MaxFanout is the most deliveries that one event may lead to; 0 means
+	// 10,000, which keeps a plan and its expansion within a second or so.
+	MaxFanout int
+	// ResumeAfter is how long a plan may stand open before another process
+	// takes it over; 0 means 10s. Whoever accepted the event stops after half
+	// of it, so in the usual case nobody works on a plan twice.
+	ResumeAfter time.Duration
+	// Logger, or nil for slog.Default.
+	Logger *slog.Logger
+	// Registerer takes the metrics; nil keeps them unregistered.
+	Registerer prometheus.Registerer
+}
+
+// Service accepts events and expands them. It is safe for concurrent use.
+type Service struct {
+	store   Store
+	dir     Directory
+	opts    Options
+	log     *slog.Logger
+	metrics *metrics
+	unready atomic.Pointer[error] // of the last sweep; nil when it got an answer
+}
+
+// New is a Service over a store and a directory.
+func New(store Store, dir Directory, opts Options) *Service {
+	if opts.MaxFanout <= 0 {
+		opts.MaxFanout = 10_000
+	}
+	if opts.ResumeAfter <= 0 {
+		opts.ResumeAfter = 10 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.Default()
+	}
+	return &Service{
+		store: store, dir: dir, opts: opts, log: opts.Logger,
+		metrics: newMetrics(opts.Registerer),
+	}
+}
+
+// Submit makes an event of a post. A nil error means that the event is stored
+// with its plan and will reach every subscriber that matched, come what may.
+//
+// The same id with the same body gets the first answer again, with Duplicate
+// set. Errors: *Invalid (nothing stored; the post must change),
+// schedule.ErrConflict (the id is taken by another body), ErrMaxFanout,
+// schedule.ErrFull (nothing stored), schedule.ErrUnavailable (stored or not:
+// post again with the same id).
+func (s *Service) Submit(ctx context.Context, p Post) (Receipt, error) {
+	start := time.Now()
+	r, err := s.submit(ctx, p)
+	s.metrics.observe(r, err, time.Since(start))
+	return r, err
+}
+
+func (s *Service) submit(ctx context.Context, p Post) (Receipt, error) {
+	if bad := p.problems(); len(bad) > 0 {
+		return Receipt{}, &Invalid{Fields: bad}
+	}
+	hash := p.hash() // before the id is given: a hash says what was sent
+	given := p.ID != ""
+	if !given {
+		id, err := newEventID(time.Now())
+		if err != nil {
+			return Receipt{}, err
+		}
+		p.ID = id
+	}
+	span := trace.SpanFromContext(ctx)
+	span.SetAttributes(attribute.String("fanout.event_id", p.ID), attribute.String("fanout.event_type", p.Type))
+
+	acc, targets, err := s.accept(ctx, p, hash)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("accept event %s: %w", p.ID, err)
+	}
+	span.SetAttributes(attribute.Int("fanout.deliveries", acc.Deliveries))
+
+	// An id made here is nobody else's: "duplicate" then speaks of our own first
+	// try, whose reply was lost on the way.
+	dup := acc.Duplicate && given
+	if acc.Open {
+		s.expandAccepted(ctx, p.ID, acc, dup, targets)
+	}
+	return Receipt{ID: p.ID, Deliveries: acc.Deliveries, Duplicate: dup, AcceptedAt: acc.At}, nil
+}
+
+// accept finds the targets as of now and stores the event with them.
+func (s *Service) accept(ctx context.Context, p Post, hash string) (schedule.Accepted, []schedule.Target, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+
+	if err := s.dir.Refresh(ctx); err != nil {
+		return schedule.Accepted{}, nil, fmt.Errorf("refresh the subscribers: %w", err)
+	}
+	e := p.event()
+	subs := s.dir.Match(e)
+	if len(subs) > s.opts.MaxFanout {
+		return schedule.Accepted{}, nil, fmt.Errorf("%d subscribers match, max_fanout is %d: %w",
+			len(subs), s.opts.MaxFanout, ErrMaxFanout)
+	}
+	targets := make([]schedule.Target, len(subs))
+	for i, sub := range subs {
+		targets[i] = schedule.Target{SubscriberID: sub.ID, MaxAge: time.Duration(sub.Policy.MaxAge)}
+	}
+	acc, err := s.store.Accept(ctx, schedule.NewEvent{
+		ID: p.ID, BodyHash: hash, Meta: p.meta(), Body: e.Body(),
+		Traceparent: traceparent(ctx), Targets: targets,
+	})
+	return acc, targets, err //nolint:wrapcheck // Submit wraps it, with the event's id
+}
+
+// patience is how long one Submit or one resumed plan may work. Half of
+// ResumeAfter: whoever gave up is done before anybody takes over.
+func (s *Service) patience() time.Duration { return s.opts.ResumeAfter / 2 }
+
+// traceparent is the W3C header of the current span, or "" if there is none or
+// it is not sampled: a link to a trace that was never kept helps nobody.
+func traceparent(ctx context.Context) string {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ""
+	}
+	c := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, c)
+	return c.Get("traceparent")
+}
