@@ -52,6 +52,11 @@ func AOFAlways() Option { return func(r *Redis) { r.fsync = "always" } }
 // Args appends redis-server arguments, such as "--maxmemory", "4mb".
 func Args(args ...string) Option { return func(r *Redis) { r.extra = append(r.extra, args...) } }
 
+// Password makes the server ask for one, and its clients give it.
+func Password(secret string) Option {
+	return func(r *Redis) { r.password = secret; r.extra = append(r.extra, "--requirepass", secret) }
+}
+
 // Redis is a redis-server child that ends with its test. Its methods fail the
 // test rather than return an error, and may be called from its goroutine only.
 type Redis struct {
@@ -61,6 +66,8 @@ type Redis struct {
 	port  int
 	fsync string
 	extra []string
+
+	password string
 
 	mu     sync.Mutex
 	cmd    *exec.Cmd
@@ -119,16 +126,27 @@ func (r *Redis) Dir() string { return r.dir }
 // obeys deadlines, as the service's own does.
 func (r *Redis) Client() *redis.Client {
 	r.t.Helper()
-	return Client(r.t, r.Addr())
+	return client(r.t, r.options())
 }
 
 // Client returns a client for any address, with the settings of the service's
 // own, closed when the test ends.
 func Client(t testing.TB, addr string) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(clientOptions(addr))
+	return client(t, clientOptions(addr))
+}
+
+func client(t testing.TB, o *redis.Options) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
+}
+
+func (r *Redis) options() *redis.Options {
+	o := clientOptions(r.Addr())
+	o.Password = r.password
+	return o
 }
 
 func clientOptions(addr string) *redis.Options {
@@ -205,7 +223,7 @@ func (r *Redis) start() error {
 func (r *Redis) ready(ctx context.Context, exited <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	c := redis.NewClient(clientOptions(r.Addr()))
+	c := redis.NewClient(r.options())
 	defer func() { _ = c.Close() }()
 	tick := time.NewTicker(dialEvery)
 	defer tick.Stop()

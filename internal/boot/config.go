@@ -1,0 +1,114 @@
+// Package boot answers: how does a process begin, and in what order does it end?
+//
+// It holds what both binaries share: settings from flags, environment and file
+// (config.go, yaml.go), the Redis client (redis.go), logs, traces and metrics
+// (telemetry.go), and the run to an ordered stop (run.go). It decides nothing
+// about deliveries.
+package boot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// Common is embedded by every command that runs a process. A flag beats its
+// environment variable, which beats the file, which beats the default.
+type Common struct {
+	Config  kong.ConfigFlag `env:"FANOUT_CONFIG" help:"YAML file of settings, named as the flags are (redis: {addr: ...} is --redis-addr)." placeholder:"FILE"`
+	Log     Log             `embed:"" prefix:"log-"`
+	Redis   Redis           `embed:"" prefix:"redis-"`
+	Listen  Loopback        `default:"${listen}" env:"FANOUT_LISTEN" help:"Address to listen on. Loopback only, until there are keys and roles."`
+	Classes Classes         `default:"standard=60s" env:"FANOUT_CLASS" help:"Classes of subscribers, each with its SLO: the age of the oldest eligible delivery that pages on-call." name:"class" placeholder:"NAME=AGE,..."`
+}
+
+// Log says how to log.
+type Log struct {
+	Level  slog.Level `default:"info" env:"FANOUT_LOG_LEVEL" help:"debug, info, warn or error."`
+	Format string     `default:"json" enum:"json,text" env:"FANOUT_LOG_FORMAT" help:"json or text."`
+}
+
+// Options are the kong options of both binaries: the default of --listen, the
+// loader of --config, and exit code 2 for a command line that is not understood.
+func Options(description, listen string) []kong.Option {
+	const kongUsage = 80 // kong's own code for it
+	return []kong.Option{
+		kong.Description(description), kong.UsageOnError(), kong.Configuration(loadYAML),
+		kong.Vars{"listen": listen, "version": Version()},
+		kong.Exit(func(code int) {
+			if code == kongUsage {
+				code = 2
+			}
+			os.Exit(code)
+		}),
+	}
+}
+
+// ErrNotLoopback refuses an address that other machines could reach.
+var ErrNotLoopback = errors.New("not a loopback address: requests are not authenticated yet, so whoever " +
+	"reached it could post events and read deliveries; use 127.0.0.1 or [::1]")
+
+// Loopback is an ip:port that only this machine reaches. The rule sits in the
+// parsing, because kong validates no value that comes from the environment.
+type Loopback string
+
+// UnmarshalText returns ErrNotLoopback for any other address. A name is one too,
+// localhost included: it is what the hosts file makes of it.
+func (l *Loopback) UnmarshalText(b []byte) error {
+	host, _, err := net.SplitHostPort(string(b))
+	if err != nil {
+		return fmt.Errorf("want ip:port: %w", err)
+	}
+	if ip, err := netip.ParseAddr(host); err != nil || !ip.Unmap().IsLoopback() {
+		return fmt.Errorf("%q: %w", b, ErrNotLoopback)
+	}
+	*l = Loopback(b)
+	return nil
+}
+
+// Bind opens the listener.
+func (l *Loopback) Bind(ctx context.Context) (net.Listener, error) {
+	if err := l.UnmarshalText([]byte(*l)); err != nil { // it may not have come from a flag
+		return nil, err
+	}
+	return new(net.ListenConfig).Listen(ctx, "tcp", string(*l))
+}
+
+// Classes are the configured classes with the age SLO of each. They are the only
+// dimension of subscribers on a metric, so there are few.
+type Classes map[string]time.Duration
+
+var classPair = regexp.MustCompile(`^([a-z][a-z0-9_]{0,31})=(\S+)$`)
+
+const maxClasses = 16
+
+// UnmarshalText adds "name=age,name=age"; an age is a positive Go duration.
+func (c *Classes) UnmarshalText(b []byte) error {
+	if *c == nil {
+		*c = Classes{}
+	}
+	for pair := range strings.SplitSeq(string(b), ",") {
+		m := classPair.FindStringSubmatch(pair)
+		if m == nil {
+			return fmt.Errorf("class %q: want name=age, such as standard=60s, the name in a-z, 0-9 and _", pair)
+		}
+		age, err := time.ParseDuration(m[2])
+		if err != nil || age <= 0 {
+			return fmt.Errorf("class %s: %q is no positive duration, such as 60s", m[1], m[2])
+		}
+		(*c)[m[1]] = age
+	}
+	if len(*c) > maxClasses {
+		return fmt.Errorf("%d classes: at most %d, each is a label on metrics", len(*c), maxClasses)
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package boot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
+)
+
+// version is set by the Makefile (-ldflags -X).
+var version string
+
+// Version names the build: what the Makefile set, else what the Go tool stamped.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}
+
+// NewLogger logs to w as configured.
+func NewLogger(cfg Log, w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: cfg.Level}
+	if cfg.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}
+
+// NewTracer installs and returns the provider of spans, which are off, and cost
+// nothing, unless OTEL_EXPORTER_OTLP_ENDPOINT says where to send them. The other
+// OTEL_ variables (sampler, headers, service name) mean what OpenTelemetry says.
+// The function returned sends what is left, within its context's deadline.
+func NewTracer(ctx context.Context, service string, logger *slog.Logger) (trace.TracerProvider, func(context.Context) error, error) {
+	otel.SetTextMapPropagator(propagation.TraceContext{})
+	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
+		p := noop.NewTracerProvider()
+		otel.SetTracerProvider(p)
+		return p, func(context.Context) error { return nil }, nil
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("trace exporter: %w", err)
+	}
+	// Later ones win: OTEL_SERVICE_NAME over the name given here.
+	res, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("service.version", Version())),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
+	if err != nil {
+		return nil, nil, fmt.Errorf("trace resource: %w", err)
+	}
+	p := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	otel.SetTracerProvider(p)
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { logger.Warn("tracing", "error", err) }))
+	return p, p.Shutdown, nil
+}
+
+// NewRegistry is a registry with the process's own metrics and fanout_build_info.
+func NewRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "fanout_build_info", Help: "1, with the version of this build.",
+		ConstLabels: prometheus.Labels{"version": Version()},
+	})
+	info.Set(1)
+	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
