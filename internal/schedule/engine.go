@@ -1,0 +1,176 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// schema is the version of the layout in Redis: keys, records and their meaning.
+const schema = 1
+
+// metaKey holds what every binary on one Redis must agree on.
+const metaKey = "fo:meta"
+
+// wakeChannel carries the prefix of a partition in which work became ready.
+const wakeChannel = "fo:wake"
+
+// Options of an Engine. Zero values take the defaults.
+type Options struct {
+	// Partitions is P: 4 suits one Redis, 48 a cluster. It is written down at the
+	// first start and cannot be changed after it.
+	Partitions int
+	// DeliveredRetention is how long the record of a delivered or cancelled
+	// delivery is kept; default 24 h. It bounds how late a 2xx is still counted.
+	DeliveredRetention time.Duration
+	// DeadRetention is how long a dead letter is kept; default 30 days.
+	DeadRetention time.Duration
+	// ExpandWithin is how long after accept an event may still be expanded;
+	// default 1 h, at most DeliveredRetention.
+	ExpandWithin time.Duration
+	// Quantum is the most deliveries a subscriber gets in one turn; default 8.
+	Quantum int
+	// TestClock makes the scripts add an offset to Redis' clock, set by
+	// SetTestClock. For tests only.
+	TestClock bool
+}
+
+func (o *Options) defaults() error {
+	if o.Partitions == 0 {
+		o.Partitions = 4
+	}
+	if o.DeliveredRetention == 0 {
+		o.DeliveredRetention = 24 * time.Hour
+	}
+	if o.DeadRetention == 0 {
+		o.DeadRetention = 30 * 24 * time.Hour
+	}
+	if o.ExpandWithin == 0 {
+		o.ExpandWithin = time.Hour
+	}
+	if o.Quantum == 0 {
+		o.Quantum = 8
+	}
+	if o.Partitions < 1 || o.Partitions > 1024 {
+		return fmt.Errorf("partitions: must be from 1 to 1024, is %d", o.Partitions)
+	}
+	if o.ExpandWithin > o.DeliveredRetention {
+		return fmt.Errorf("expand_within %s is above delivered_retention %s: a late expansion could repeat a delivery",
+			o.ExpandWithin, o.DeliveredRetention)
+	}
+	return nil
+}
+
+// Engine is the queue in Redis. It is safe for concurrent use and holds no state
+// of its own beyond the connection.
+type Engine struct {
+	rdb     redis.UniversalClient
+	opts    Options
+	scripts scripts
+	parts   []string // key prefixes of the partitions
+	events  []string // and of the event partitions
+}
+
+// Open checks that Redis holds this layout, or claims an empty one for it, and
+// returns the engine. It returns ErrLayout if another schema or number of
+// partitions is there, ErrUnavailable if Redis does not answer.
+func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine, error) {
+	if err := opts.defaults(); err != nil {
+		return nil, err
+	}
+	offset := ""
+	if opts.TestClock {
+		offset = testClockLua
+	}
+	e := &Engine{
+		rdb: rdb, opts: opts, scripts: loadScripts(offset),
+		parts: tags("", opts.Partitions), events: tags("e", opts.Partitions),
+	}
+	return e, e.claimLayout(ctx)
+}
+
+// claimLayout writes schema and P if they are not there, and compares them.
+func (e *Engine) claimLayout(ctx context.Context) error {
+	var got *redis.SliceCmd
+	_, err := e.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		p.HSetNX(ctx, metaKey, "schema", schema)
+		p.HSetNX(ctx, metaKey, "partitions", e.opts.Partitions)
+		got = p.HMGet(ctx, metaKey, "schema", "partitions")
+		return nil
+	})
+	if err != nil {
+		return classify("open", err)
+	}
+	v := got.Val()
+	if v[0] != strconv.Itoa(schema) {
+		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, v[0], schema)
+	}
+	if v[1] != strconv.Itoa(e.opts.Partitions) {
+		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --partitions=%v",
+			ErrLayout, v[1], e.opts.Partitions, v[1])
+	}
+	return nil
+}
+
+// Ping says whether Redis answers: nil, or ErrUnavailable.
+func (e *Engine) Ping(ctx context.Context) error {
+	return classify("ping", e.rdb.Ping(ctx).Err())
+}
+
+// Wake delivers the partitions in which work became ready, until ctx ends; then
+// it closes the channel. It is a hint: one may be lost with a connection, and so
+// a slow poll must stand behind it. On a reconnect every partition is announced,
+// because what was published meanwhile is gone.
+func (e *Engine) Wake(ctx context.Context) (<-chan int, error) {
+	byPrefix := make(map[string]int, len(e.parts))
+	for p, prefix := range e.parts {
+		byPrefix[prefix] = p
+	}
+	sub := e.rdb.Subscribe(ctx, wakeChannel)
+	if _, err := sub.Receive(ctx); err != nil { // the subscription stands
+		return nil, errors.Join(classify("wake", err), sub.Close())
+	}
+	out := make(chan int, len(e.parts))
+	go func() {
+		defer close(out)
+		defer sub.Close() //nolint:errcheck // nothing left to do with it
+		msgs := sub.ChannelWithSubscriptions()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case m, open := <-msgs:
+				if !open {
+					return
+				}
+				e.announce(out, m, byPrefix)
+			}
+		}
+	}()
+	return out, nil
+}
+
+// announce passes a message on without ever blocking: a partition that does not
+// fit is one that the reader has not come to yet.
+func (e *Engine) announce(out chan<- int, msg any, byPrefix map[string]int) {
+	send := func(p int) {
+		select {
+		case out <- p:
+		default:
+		}
+	}
+	switch m := msg.(type) {
+	case *redis.Message:
+		if p, ok := byPrefix[m.Payload]; ok {
+			send(p)
+		}
+	case *redis.Subscription:
+		for p := range e.parts {
+			send(p)
+		}
+	}
+}

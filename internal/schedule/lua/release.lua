@@ -1,0 +1,27 @@
+-- release.lua: hand back leases whose request never left.
+--
+-- KEYS[1]  prefix of the partition
+-- ARGV     per lease: id, fence
+-- Returns  how many were handed back
+--
+-- The attempt is given back and `releases` counts it, so that requests on the
+-- wire <= delivery_count - releases. delivery_count itself never goes down.
+--
+-- Run twice, the second run finds nothing leased at that fence.
+local n = 0
+for i = 1, #ARGV, 2 do
+  local r, fence = record(ARGV[i]), tonumber(ARGV[i + 1])
+  if r and r.dc == fence then
+    end_lease(r)
+    if r.st == 'l' then
+      r.st, r.wk = 's', '-'
+      r.at, r.rl = r.at - 1, r.rl + 1
+      if r.at == 0 then r.fa, r.la = 0, 0 end
+      save(r)
+      enqueue(r)
+      n = n + 1
+    end
+  end
+end
+finish()
+return n

@@ -1,0 +1,83 @@
+-- settle.lua: the one transition that ends a lease with a verdict.
+--
+-- KEYS[1]  prefix of the partition
+-- ARGV     retention of delivered records (ms), then per verdict:
+--          id, fence, next (d delivered, s scheduled, x dead), due, give back 0|1,
+--          outcome, status, reason, attempt (JSON or ''), body (or ''), reclaim 0|1
+-- Returns  a word per verdict: applied, applied_late, already, stale,
+--          not_expired, missing
+--
+-- The fence decides. At the fence a verdict is applied, even past the lease's
+-- expiry: nobody else has started the delivery since. Below it the delivery has
+-- moved on: a failure is dropped (already, if a verdict at or past that fence was
+-- applied, else stale), but a 2xx is a fact and wins, whoever reports it.
+-- A reclaim speaks for a dead worker, and is refused while the lease is alive.
+--
+-- Run twice, the second run finds the lease ended and the fence settled.
+local retention = ARGV[1]
+
+-- late_success applies a 2xx that came after the delivery moved on.
+local function late_success(r, fence, attempt)
+  if r.st == 's' then
+    unqueue(r)
+  elseif r.st == 'x' then
+    -- The endpoint had it all along: no longer dead, but the evidence stays.
+    redis.call('ZREM', T .. 'dead', r.id)
+    redis.call('ZREM', T .. 'dead:' .. r.sb, r.id)
+    unpin(r)
+    count('dead', -1)
+    count('pending', 1) -- close() takes it back
+  elseif r.st ~= 'l' then
+    return 'already' -- delivered, or cancelled
+  end
+  -- If another worker holds it now, its lease stays open until that one settles.
+  r.se = math.max(r.se, fence)
+  r.oc, r.rs = 'delivered', '-'
+  note(r, attempt)
+  close(r, 'd', 'delivered', retention)
+  return 'applied_late'
+end
+
+local function settle(id, fence, next, due, give_back, outcome, status, reason, attempt, body, reclaim)
+  local r = record(id)
+  if not r then return 'missing' end
+  local at_fence = fence == r.dc
+  if reclaim then
+    local expires = tonumber(redis.call('ZSCORE', T .. 'leases', id))
+    if not at_fence or not expires then return 'stale' end
+    if expires > NOW then return 'not_expired' end
+  end
+
+  if at_fence then end_lease(r) end
+  if not at_fence or r.st ~= 'l' then
+    if next == 'd' then return late_success(r, fence, attempt) end
+    -- Cancelled or delivered under the worker's hands counts as settled too.
+    if fence <= r.se or r.st == 'c' or r.st == 'd' then return 'already' end
+    return 'stale'
+  end
+
+  r.oc, r.hs, r.wk = outcome, status, '-'
+  if reclaim then r.ll = r.ll + 1 else r.se = fence end
+  if give_back then r.at = r.at - 1 end
+  note(r, attempt)
+  if next == 'd' then
+    close(r, 'd', 'delivered', retention)
+  elseif next == 'x' then
+    bury(r, reason, body)
+  else
+    r.st, r.due = 's', due
+    if r.ln == 'f' then r.ln = 'r' end
+    save(r)
+    enqueue(r)
+  end
+  return 'applied'
+end
+
+local out = {}
+for i = 2, #ARGV, 11 do
+  out[#out + 1] = settle(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 3]),
+    ARGV[i + 4] == '1', ARGV[i + 5], tonumber(ARGV[i + 6]), ARGV[i + 7], ARGV[i + 8], ARGV[i + 9],
+    ARGV[i + 10] == '1')
+end
+finish()
+return out

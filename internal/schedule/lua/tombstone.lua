@@ -1,0 +1,23 @@
+-- tombstone.lua: delete a subscriber. O(1): from here on nothing is leased or
+-- enqueued for it; cancel.lua ends what still waits.
+--
+-- KEYS[1]  prefix of the partition
+-- ARGV     id
+-- Returns  1
+-- Errors   NOTFOUND no such subscriber
+--
+-- The hash stays as the tombstone: an event planned before and enqueued after
+-- must find it. Run twice, the second run finds it.
+local id = ARGV[1]
+local s = subscriber(id)
+if not s then return redis.error_reply('NOTFOUND no such subscriber') end
+if s.tomb then return 1 end
+redis.call('DEL', T .. 'cfg:' .. id)
+redis.call('ZREM', T .. 'subs', id)
+local gen = redis.call('INCR', T .. 'gen')
+redis.call('ZADD', T .. 'changes', gen, id)
+redis.call('HSET', T .. 'sub:' .. id, 'tomb', 1)
+s.tomb = true
+touch(s)
+finish()
+return 1

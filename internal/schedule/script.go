@@ -1,0 +1,143 @@
+package schedule
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // Redis names scripts by SHA-1
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// script is one transition: the prelude, then its own file.
+type script struct {
+	name, text, sha string
+}
+
+// scripts are all transitions, loaded once per engine.
+type scripts struct {
+	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
+	putConfig, tombstone, expiredLeases, expiredDeliveries, trim, sample script
+}
+
+// loadScripts reads the embedded files. offset is Lua put behind the clock's
+// reading in the prelude: empty but in tests.
+func loadScripts(offset string) scripts {
+	prelude := strings.Replace(file("prelude"), "--[[OFFSET]]", offset, 1)
+	load := func(name string) script {
+		text := prelude + "\n" + file(name)
+		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+		return script{name: name, text: text, sha: hex.EncodeToString(sum[:])}
+	}
+	return scripts{
+		accept: load("accept"), strike: load("strike"), claimOpen: load("claim_open"),
+		enqueue: load("enqueue"), lease: load("lease"), settle: load("settle"),
+		release: load("release"), expire: load("expire"), cancel: load("cancel"),
+		putConfig: load("put_config"), tombstone: load("tombstone"),
+		expiredLeases: load("expired_leases"), expiredDeliveries: load("expired_deliveries"),
+		trim: load("trim"), sample: load("sample"),
+	}
+}
+
+func file(name string) string {
+	b, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic("schedule: " + err.Error()) // embedded: cannot be missing
+	}
+	return string(b)
+}
+
+// call is one script to run on one partition.
+type call struct {
+	script script
+	prefix string
+	args   []any
+}
+
+// run runs calls in one round trip (one per primary in a cluster) and returns an
+// answer for each. A script that Redis does not know (first use, restart, SCRIPT
+// FLUSH) is sent in full in a second round trip: NOSCRIPT changed nothing, so
+// only those calls are repeated. go-redis' own Script.Run cannot do that inside a
+// pipeline.
+func (e *Engine) run(ctx context.Context, calls []call) []*redis.Cmd {
+	cmds := make([]*redis.Cmd, len(calls))
+	// The error of Pipelined is that of the first failed command; each command
+	// has its own, and the caller looks at those.
+	_, _ = e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, c := range calls {
+			cmds[i] = p.EvalSha(ctx, c.script.sha, []string{c.prefix}, c.args...)
+		}
+		return nil
+	})
+	var again []int
+	for i, cmd := range cmds {
+		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			again = append(again, i)
+		}
+	}
+	if len(again) == 0 {
+		return cmds
+	}
+	_, _ = e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for _, i := range again {
+			c := calls[i]
+			cmds[i] = p.Eval(ctx, c.script.text, []string{c.prefix}, c.args...)
+		}
+		return nil
+	})
+	return cmds
+}
+
+// run1 runs one script.
+func (e *Engine) run1(ctx context.Context, s script, prefix string, args ...any) (any, error) {
+	cmd := e.run(ctx, []call{{s, prefix, args}})[0]
+	v, err := cmd.Result()
+	return v, classify(s.name, err)
+}
+
+// unavailablePrefixes are replies of a Redis that is there but cannot do the work
+// now: starting, failing over, read-only, stuck in a script, unable to persist.
+var unavailablePrefixes = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF",
+	"NOREPLICAS", "UNKILLABLE",
+}
+
+// ownErrors are the codes that our scripts reply with.
+var ownErrors = map[string]error{
+	"CONFLICT": ErrConflict, "NOTFOUND": ErrNotFound, "VERSION": ErrVersion, "LATE": ErrTooLate,
+}
+
+// classify turns a Redis error into one that callers can branch on. op names the
+// operation.
+func classify(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var reply redis.Error
+	if !errors.As(err, &reply) || errors.Is(err, redis.Nil) {
+		if errors.Is(err, redis.Nil) {
+			return fmt.Errorf("%s: %w", op, ErrNotFound)
+		}
+		return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+	}
+	for code, sentinel := range ownErrors {
+		if redis.HasErrorPrefix(err, code) {
+			return fmt.Errorf("%s: %w", op, sentinel)
+		}
+	}
+	if redis.HasErrorPrefix(err, "OOM") {
+		return fmt.Errorf("%s: %w", op, ErrFull)
+	}
+	for _, prefix := range unavailablePrefixes {
+		if redis.HasErrorPrefix(err, prefix) {
+			return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+		}
+	}
+	return fmt.Errorf("%s: %w", op, err)
+}

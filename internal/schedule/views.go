@@ -1,0 +1,213 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// Sample looks at the whole engine in two round trips. Its cost grows with the
+// number of classes and partitions, never with the backlog.
+func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
+	args := make([]any, len(classes))
+	s := Sample{}
+	for i, c := range classes {
+		args[i] = c
+		for _, lane := range delivery.Lanes {
+			s.Ages = append(s.Ages, Ages{Class: c, Lane: lane})
+		}
+	}
+	calls := make([]call, len(e.parts))
+	for p, prefix := range e.parts {
+		calls[p] = call{e.scripts.sample, prefix, args}
+	}
+	for _, cmd := range e.run(ctx, calls) {
+		v, err := cmd.Result()
+		if err != nil {
+			return Sample{}, classify("sample", err)
+		}
+		r := newReply("sample", v)
+		s.add(r)
+		if r.err != nil {
+			return Sample{}, r.err
+		}
+	}
+	open := make([]*redis.IntCmd, len(e.events))
+	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, prefix := range e.events {
+			open[i] = p.ZCard(ctx, prefix+"open")
+		}
+		return nil
+	})
+	for _, c := range open {
+		s.OpenEvents += c.Val()
+	}
+	return s, classify("sample", err)
+}
+
+// add takes in one partition's answer.
+func (s *Sample) add(r *reply) {
+	s.Now = r.time()
+	for _, field := range []*int64{
+		&s.Leases, &s.Ready, &s.Scheduled, &s.Dead,
+		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled,
+	} {
+		*field += r.number()
+	}
+	for i := range s.Ages {
+		a := &s.Ages[i]
+		for _, head := range []*time.Time{&a.Eligible, &a.Limited, &a.Held} {
+			if t := r.time(); !t.IsZero() && (head.IsZero() || t.Before(*head)) {
+				*head = t
+			}
+		}
+	}
+}
+
+// Delivery returns a delivery and the evidence of its attempts (failed ones, and
+// a success after failures), oldest first. ErrNotFound, or delivery.ErrBadID.
+func (e *Engine) Delivery(ctx context.Context, id string) (DeadLetter, error) {
+	p, err := e.partitionOfDelivery(id)
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	ds, err := e.evidence(ctx, e.parts[p], []string{id})
+	if err == nil && len(ds) == 0 {
+		err = fmt.Errorf("delivery %s: %w", id, ErrNotFound)
+	}
+	if err != nil {
+		return DeadLetter{}, err
+	}
+	return ds[0], nil
+}
+
+// Deliveries returns those of the ids that exist, in order, in one round trip.
+func (e *Engine) Deliveries(ctx context.Context, ids []string) ([]delivery.Delivery, error) {
+	cmds := make([]*redis.StringCmd, len(ids))
+	for _, id := range ids {
+		if _, err := e.partitionOfDelivery(id); err != nil {
+			return nil, err
+		}
+	}
+	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			part, err := e.partitionOfDelivery(id)
+			if err != nil {
+				return err
+			}
+			cmds[i] = p.Get(ctx, e.parts[part]+"d:"+id)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, classify("deliveries", err)
+	}
+	var out []delivery.Delivery
+	for i, c := range cmds {
+		if errors.Is(c.Err(), redis.Nil) {
+			continue
+		}
+		if c.Err() != nil {
+			return nil, classify("deliveries", c.Err())
+		}
+		r, err := decode(ids[i], c.Val())
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r.Delivery)
+	}
+	return out, nil
+}
+
+// DeadLetters returns the newest dead letters over all partitions, with their
+// evidence.
+func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
+	heads := make([]*redis.ZSliceCmd, len(e.parts))
+	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, prefix := range e.parts {
+			heads[i] = p.ZRevRangeWithScores(ctx, prefix+"dead", 0, int64(limit)-1)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, classify("dead letters", err)
+	}
+	var all []redis.Z
+	for _, h := range heads {
+		all = append(all, h.Val()...)
+	}
+	slices.SortStableFunc(all, func(a, b redis.Z) int {
+		switch {
+		case a.Score > b.Score:
+			return -1
+		case a.Score < b.Score:
+			return 1
+		}
+		return 0
+	})
+	byPart := make(map[int][]string)
+	for _, z := range all[:min(limit, len(all))] {
+		id, _ := z.Member.(string) //nolint:errcheck // go-redis returns strings
+		p, err := e.partitionOfDelivery(id)
+		if err != nil {
+			return nil, err
+		}
+		byPart[p] = append(byPart[p], id)
+	}
+	var out []DeadLetter
+	for p, ids := range byPart {
+		ds, err := e.evidence(ctx, e.parts[p], ids)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, ds...)
+	}
+	slices.SortStableFunc(out, func(a, b DeadLetter) int { return b.EndedAt.Compare(a.EndedAt) })
+	return out, nil
+}
+
+// evidence reads records and attempts of deliveries of one partition.
+func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]DeadLetter, error) {
+	recs := make([]*redis.StringCmd, len(ids))
+	atts := make([]*redis.StringSliceCmd, len(ids))
+	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, id := range ids {
+			recs[i] = p.Get(ctx, prefix+"d:"+id)
+			atts[i] = p.LRange(ctx, prefix+"att:"+id, 0, -1)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, classify("evidence", err)
+	}
+	var out []DeadLetter
+	for i, id := range ids {
+		if errors.Is(recs[i].Err(), redis.Nil) {
+			continue
+		}
+		if recs[i].Err() != nil {
+			return nil, classify("evidence", recs[i].Err())
+		}
+		r, err := decode(id, recs[i].Val())
+		if err != nil {
+			return nil, err
+		}
+		d := DeadLetter{Delivery: r.Delivery, Reason: r.Reason}
+		for _, text := range atts[i].Val() {
+			var a delivery.Attempt
+			if err := json.Unmarshal([]byte(text), &a); err != nil {
+				return nil, fmt.Errorf("attempts of %s: %w", id, err)
+			}
+			d.Attempts = append(d.Attempts, a)
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}

@@ -1,0 +1,213 @@
+package schedule
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// Lease asks partitions for work, all in one round trip, and returns a reply for
+// each request, in order. If any of them failed, the error is non-nil and that
+// reply is zero; asking again with the same Seq gets the leases of a lost reply.
+func (e *Engine) Lease(ctx context.Context, reqs []LeaseRequest) ([]LeaseReply, error) {
+	calls := make([]call, len(reqs))
+	for i, q := range reqs {
+		if q.Worker == "" || strings.ContainsAny(q.Worker, " \t\n=") {
+			return nil, fmt.Errorf("lease: worker %q must be one word without '='", q.Worker)
+		}
+		calls[i] = call{e.scripts.lease, e.parts[q.Partition], []any{
+			q.Worker, q.Seq, q.Rooms.Total, q.Rooms.Fresh, q.Rooms.Retry, q.Rooms.Redrive, e.opts.Quantum,
+		}}
+	}
+	out := make([]LeaseReply, len(reqs))
+	var failed error
+	for i, cmd := range e.run(ctx, calls) {
+		v, err := cmd.Result()
+		if err == nil {
+			out[i], err = leaseReply(v)
+		} else {
+			err = classify("lease", err)
+		}
+		if err != nil && failed == nil {
+			failed = fmt.Errorf("partition %d: %w", reqs[i].Partition, err)
+		}
+	}
+	return out, failed
+}
+
+func leaseReply(v any) (LeaseReply, error) {
+	r := newReply("lease", v)
+	rep := LeaseReply{Now: r.time(), Ready: int(r.number()), NextDue: r.time()}
+	for r.more() {
+		l, err := leased(r)
+		if err != nil {
+			return LeaseReply{}, err
+		}
+		rep.Leased = append(rep.Leased, l)
+	}
+	return rep, r.err
+}
+
+// leased reads id, record, version, until.
+func leased(r *reply) (Leased, error) {
+	id := r.text()
+	rec, err := decode(id, r.text())
+	l := Leased{Delivery: rec.Delivery, Version: r.number(), Until: r.time()}
+	if err == nil {
+		err = r.err
+	}
+	return l, err
+}
+
+// Settle applies verdicts in one partition, and says what each did. On an error
+// some may have been applied: settle the same batch again, with any verdicts
+// added, and those report Already.
+func (e *Engine) Settle(ctx context.Context, partition int, verdicts []Verdict) ([]SettleResult, error) {
+	args := make([]any, 0, 1+11*len(verdicts))
+	args = append(args, e.opts.DeliveredRetention.Milliseconds())
+	for _, v := range verdicts {
+		next, ok := letterOf[v.Next]
+		if !ok {
+			return nil, fmt.Errorf("settle: %s: %q is no verdict", v.ID, v.Next)
+		}
+		args = append(args, v.ID, v.Fence, next, millis(v.DueAt), flag(v.GiveBack), orDash(v.Outcome), v.Status,
+			orDash(v.Reason), v.Attempt, bodyArg(v.Body), flag(v.Reclaim))
+	}
+	reply, err := e.run1(ctx, e.scripts.settle, e.parts[partition], args...)
+	if err != nil {
+		return nil, err
+	}
+	return results("settle", reply, len(verdicts))
+}
+
+// Expire buries waiting deliveries of one partition whose expires_at has passed,
+// with the payload of each pinned if given. Only ID and Body of a verdict count.
+func (e *Engine) Expire(ctx context.Context, partition int, verdicts []Verdict) ([]SettleResult, error) {
+	args := make([]any, 0, 2*len(verdicts))
+	for _, v := range verdicts {
+		args = append(args, v.ID, bodyArg(v.Body))
+	}
+	reply, err := e.run1(ctx, e.scripts.expire, e.parts[partition], args...)
+	if err != nil {
+		return nil, err
+	}
+	return results("expire", reply, len(verdicts))
+}
+
+func results(op string, v any, want int) ([]SettleResult, error) {
+	r := newReply(op, v)
+	out := make([]SettleResult, 0, want)
+	for r.more() {
+		out = append(out, SettleResult(r.text()))
+	}
+	if r.err == nil && len(out) != want {
+		r.err = fmt.Errorf("%s: %d results for %d verdicts", op, len(out), want)
+	}
+	return out, r.err
+}
+
+// Release hands back leases of one partition whose requests never left. A lease
+// that is not held at its fence any more is left alone.
+func (e *Engine) Release(ctx context.Context, partition int, claims []Claim) error {
+	args := make([]any, 0, 2*len(claims))
+	for _, c := range claims {
+		args = append(args, c.ID, c.Fence)
+	}
+	_, err := e.run1(ctx, e.scripts.release, e.parts[partition], args...)
+	return err
+}
+
+// ExpiredLeases lists, over all partitions and in one round trip, up to limit
+// leases a partition whose time is over, and Redis' clock. One whose state is not
+// Leased was cancelled or delivered meanwhile: Release ends its lease.
+func (e *Engine) ExpiredLeases(ctx context.Context, limit int) ([]Leased, time.Time, error) {
+	var out []Leased
+	now, err := e.each(ctx, e.scripts.expiredLeases, limit, func(r *reply) error {
+		l, err := leased(r)
+		out = append(out, l)
+		return err
+	})
+	return out, now, err
+}
+
+// ExpiredDeliveries lists, likewise, deliveries that wait past their expires_at.
+func (e *Engine) ExpiredDeliveries(ctx context.Context, limit int) ([]delivery.Delivery, time.Time, error) {
+	var out []delivery.Delivery
+	now, err := e.each(ctx, e.scripts.expiredDeliveries, limit, func(r *reply) error {
+		id := r.text()
+		rec, err := decode(id, r.text())
+		out = append(out, rec.Delivery)
+		return err
+	})
+	return out, now, err
+}
+
+// each runs a listing script on every partition in one round trip and reads what
+// follows the clock in each answer.
+func (e *Engine) each(ctx context.Context, s script, limit int, read func(*reply) error) (time.Time, error) {
+	calls := make([]call, len(e.parts))
+	for p, prefix := range e.parts {
+		calls[p] = call{s, prefix, []any{limit}}
+	}
+	var now time.Time
+	for _, cmd := range e.run(ctx, calls) {
+		v, err := cmd.Result()
+		if err != nil {
+			return now, classify(s.name, err)
+		}
+		r := newReply(s.name, v)
+		now = r.time()
+		for r.more() {
+			if err := read(r); err != nil {
+				return now, err
+			}
+		}
+		if r.err != nil {
+			return now, r.err
+		}
+	}
+	return now, nil
+}
+
+// Trim forgets up to limit dead letters a partition that are past their
+// retention, and says how many.
+func (e *Engine) Trim(ctx context.Context, limit int) (int, error) {
+	calls := make([]call, len(e.parts))
+	for p, prefix := range e.parts {
+		calls[p] = call{e.scripts.trim, prefix, []any{e.opts.DeadRetention.Milliseconds(), limit}}
+	}
+	n := 0
+	for _, cmd := range e.run(ctx, calls) {
+		trimmed, err := cmd.Int()
+		if err != nil {
+			return n, classify("trim", err)
+		}
+		n += trimmed
+	}
+	return n, nil
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// orDash keeps a record's words apart: an empty one would be none.
+func orDash(o delivery.Outcome) string {
+	if o == "" {
+		return "-"
+	}
+	return string(o)
+}
+
+func bodyArg(b *Body) []byte {
+	if b == nil {
+		return nil
+	}
+	return encodeBody(*b)
+}
