@@ -1,0 +1,274 @@
+package dispatch
+
+import (
+	"sync"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// askAtOnce is how many partitions one call for work asks. Leasing and settling
+// cost far less in large batches than in small ones, so the room is not spread
+// thinner than this.
+const askAtOnce = 2
+
+// minGap keeps a partition that gave nothing, and yet calls its next work due,
+// from being asked in a tight loop.
+const minGap = 50 * time.Millisecond
+
+// board is what the loop knows: which partitions have a reason to be asked, and
+// which slots are free. Anybody may change it, and rings the bell.
+type board struct {
+	bell    chan struct{} // holds one ring: many changes, one look
+	metrics *metrics
+	calls   sync.WaitGroup // lease calls under way
+
+	mu       sync.Mutex
+	slots    slots
+	parts    []partition
+	cursor   int       // whose turn it is to be asked first
+	polledAt time.Time // when all partitions were last asked
+	asking   bool      // a call for new leases is out
+	reasking bool      // a call for unanswered ones is out
+	fails    int       // failed calls since all was answered last
+	reaskAt  time.Time
+}
+
+// partition is what is known of one partition. The zero value knows nothing.
+type partition struct {
+	seq   int64
+	woken bool      // work was announced since it was asked last
+	dueAt time.Time // local time at which work falls due; zero: none known
+	// ready is how many subscribers still waited for a turn at the last reply;
+	// stalled says that they could not be served in all the room there was, so
+	// that asking again is no use before a slot frees.
+	ready   int
+	stalled bool
+	// asked is the request that is not answered yet; lost says that its call
+	// failed. Redis may have leased for it all the same, so it is asked again as
+	// it is, seq and rooms, until it is answered: the leases of a lost reply are
+	// got back rather than left to expire.
+	asked *schedule.LeaseRequest
+	lost  bool
+	// narrowed says that a lane with room was left out of asked by the split.
+	narrowed bool
+}
+
+func newBoard(partitions int, s slots, m *metrics) board {
+	return board{bell: make(chan struct{}, 1), metrics: m, slots: s, parts: make([]partition, partitions)}
+}
+
+// hasWork says whether there is reason to ask for more.
+func (p *partition) hasWork(now time.Time) bool {
+	return p.woken || (p.ready > 0 && !p.stalled) || (!p.dueAt.IsZero() && !p.dueAt.After(now))
+}
+
+func (b *board) ring() {
+	select {
+	case b.bell <- struct{}{}:
+	default:
+	}
+}
+
+// wake notes that a partition got work.
+func (b *board) wake(p int) {
+	b.mu.Lock()
+	if p >= 0 && p < len(b.parts) {
+		b.parts[p].woken = true
+	}
+	b.mu.Unlock()
+	b.ring()
+}
+
+// pollSoon has all partitions asked at the next look.
+func (b *board) pollSoon() {
+	b.mu.Lock()
+	b.polledAt = time.Time{}
+	b.mu.Unlock()
+	b.ring()
+}
+
+// due notes that work falls due in a partition at a local time.
+func (b *board) due(p int, at time.Time) {
+	b.mu.Lock()
+	b.parts[p].dueBy(at)
+	b.mu.Unlock()
+	b.ring()
+}
+
+func (p *partition) dueBy(at time.Time) {
+	if p.dueAt.IsZero() || at.Before(p.dueAt) {
+		p.dueAt = at
+	}
+}
+
+// free gives slots back, all under one ring, so that the next call asks for all
+// of them at once.
+func (b *board) free(leases ...lease) {
+	b.mu.Lock()
+	for _, l := range leases {
+		b.slots.used[l.Lane]--
+		b.metrics.slots.WithLabelValues(string(l.Lane)).Set(float64(b.slots.used[l.Lane]))
+	}
+	for i := range b.parts {
+		b.parts[i].stalled = false
+	}
+	b.mu.Unlock()
+	b.ring()
+}
+
+// pick chooses whom to ask for work now, and with how much room. The caller holds
+// the mutex.
+func (b *board) pick(now time.Time, worker string, safety time.Duration) []schedule.LeaseRequest {
+	room := b.slots.rooms()
+	if b.asking || room.Total == 0 {
+		return nil
+	}
+	poll, most := now.Sub(b.polledAt) >= safety, askAtOnce
+	if poll {
+		b.polledAt, most = now, len(b.parts)
+	}
+	var chosen []*partition
+	var ids, weights []int
+	start := b.cursor
+	for i := range b.parts {
+		id := (start + i) % len(b.parts)
+		p := &b.parts[id]
+		if p.asked != nil || len(chosen) == min(most, room.Total) || (!poll && !p.hasWork(now)) {
+			continue
+		}
+		chosen, ids, weights = append(chosen, p), append(ids, id), append(weights, max(p.ready, 1))
+		b.cursor = id + 1
+	}
+	reqs := make([]schedule.LeaseRequest, len(chosen))
+	for i, r := range split(room, weights) {
+		p := chosen[i]
+		p.seq++
+		p.woken = false
+		if !p.dueAt.After(now) {
+			p.dueAt = time.Time{}
+		}
+		p.narrowed = narrowed(r, room)
+		reqs[i] = schedule.LeaseRequest{Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r}
+		p.asked = &reqs[i]
+	}
+	return reqs
+}
+
+// narrowed says whether a lane that has room got none of it.
+func narrowed(r, all schedule.Rooms) bool {
+	return (r.Fresh == 0 && all.Fresh > 0) || (r.Retry == 0 && all.Retry > 0) || (r.Redrive == 0 && all.Redrive > 0)
+}
+
+// pickLost repeats the requests that were not answered, once their backoff is
+// over. The caller holds the mutex.
+func (b *board) pickLost(now time.Time) []schedule.LeaseRequest {
+	if b.reasking || now.Before(b.reaskAt) {
+		return nil
+	}
+	var reqs []schedule.LeaseRequest
+	for i := range b.parts {
+		if p := &b.parts[i]; p.lost {
+			p.lost = false // it is asked, and so in no other call
+			reqs = append(reqs, *p.asked)
+		}
+	}
+	return reqs
+}
+
+// next is how long until there is a reason to look that nobody will ring for. The
+// caller holds the mutex.
+func (b *board) next(now time.Time, safety time.Duration) time.Duration {
+	wait := time.Hour
+	by := func(at time.Time) { wait = max(min(wait, at.Sub(now)), 0) }
+	if !b.asking && b.slots.free() > 0 { // else a reply or a freed slot rings
+		by(b.polledAt.Add(safety))
+		for i := range b.parts {
+			if p := &b.parts[i]; p.asked == nil && !p.dueAt.IsZero() {
+				by(p.dueAt)
+			}
+		}
+	}
+	if !b.reasking {
+		for i := range b.parts {
+			if b.parts[i].lost {
+				by(b.reaskAt)
+			}
+		}
+	}
+	return wait
+}
+
+// answered notes the replies to one call and takes slots for what they brought.
+// Surplus is what no slot is free for: a repeated request was made for slots that
+// may be in use by now. Lost is how many requests stand unanswered.
+func (b *board) answered(
+	reqs []schedule.LeaseRequest, replies []schedule.LeaseReply, again bool, at time.Time,
+) (got, surplus []lease, lost int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	missed := false
+	for i, req := range reqs {
+		p := &b.parts[req.Partition]
+		if i >= len(replies) || replies[i].Now.IsZero() {
+			p.lost, missed = true, true
+			continue
+		}
+		p.learn(replies[i], at)
+		for _, d := range replies[i].Leased {
+			l := lease{Leased: d, partition: req.Partition, clock: clock{redis: replies[i].Now, local: at}}
+			if b.take(d.Lane) {
+				got = append(got, l)
+			} else {
+				surplus = append(surplus, l)
+			}
+		}
+	}
+	if again {
+		b.reasking = false
+	} else {
+		b.asking = false
+	}
+	for i := range b.parts {
+		if b.parts[i].lost {
+			lost++
+		}
+	}
+	switch {
+	case missed:
+		b.reaskAt = at.Add(pause(b.fails))
+		b.fails++
+	case lost == 0:
+		b.fails = 0
+	}
+	return got, surplus, lost
+}
+
+// take takes a slot, if one is free. A repeated request may bring a lane beyond
+// its share: that lane then has no room until it is back within it.
+func (b *board) take(lane delivery.Lane) bool {
+	if b.slots.free() == 0 {
+		return false
+	}
+	b.slots.used[lane]++
+	b.metrics.slots.WithLabelValues(string(lane)).Set(float64(b.slots.used[lane]))
+	return true
+}
+
+// learn notes what one reply says of its partition. Hints that came while the
+// call was out stay: they may be of work that came too late for it.
+func (p *partition) learn(r schedule.LeaseReply, at time.Time) {
+	nothing := len(r.Leased) == 0
+	p.asked, p.lost = nil, false
+	p.ready = r.Ready
+	p.stalled = nothing && !p.narrowed
+	if r.NextDue.IsZero() {
+		return
+	}
+	due := clock{redis: r.Now, local: at}.here(r.NextDue)
+	if nothing && due.Before(at.Add(minGap)) {
+		due = at.Add(minGap)
+	}
+	p.dueBy(due)
+}

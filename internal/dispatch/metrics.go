@@ -1,0 +1,140 @@
+package dispatch
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// releaseReason says why a lease was handed back; a metric label.
+type releaseReason string
+
+const (
+	releaseStopping   releaseReason = "stopping"   // the dispatcher stops
+	releaseGone       releaseReason = "gone"       // the subscriber was deleted
+	releaseUnreadable releaseReason = "unreadable" // config or payload could not be read
+	releaseLate       releaseReason = "late"       // too little of the lease was left
+	releaseSurplus    releaseReason = "surplus"    // no slot was free for a repeated reply
+)
+
+// Labels that are not outcomes or results of another package.
+const (
+	otherClass      = "other"
+	resultDropped   = "dropped"
+	faultPanic      = "panic"
+	faultImpossible = "impossible_record"
+)
+
+// metrics holds what a dispatcher counts. Every label value there can be exists
+// from the start: a rate over a counter that appears with its first failure
+// misses that failure.
+type metrics struct {
+	classes []string
+
+	attempts, settles, retries, deaths, releases, faults *prometheus.CounterVec
+	leasesLost, leaseCalls, leaseErrors                  prometheus.Counter
+	duration, age                                        *prometheus.HistogramVec
+	slots                                                *prometheus.GaugeVec
+}
+
+func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics {
+	f := promauto.With(reg)
+	count := func(name, help string) prometheus.Counter {
+		return f.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	counts := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		classes:  append(slices.Clone(classes), otherClass),
+		attempts: counts("fanout_attempts_total", "Attempts that ended, by what they came to.", "class", "outcome"),
+		settles:  counts("fanout_settles_total", "Verdicts settled, by what they did in Redis; dropped: given up.", "result"),
+		retries:  counts("fanout_retries_scheduled_total", "Deliveries scheduled for another attempt, by the outcome of the last.", "outcome"),
+		deaths:   counts("fanout_dead_letters_total", "Deliveries dead-lettered by this worker.", "reason"),
+		releases: counts("fanout_releases_total", "Leases handed back before the request left.", "reason"),
+		faults:   counts("fanout_dispatch_faults_total", "Defects of the dispatcher or its data, met and survived.", "reason"),
+
+		leasesLost:  count("fanout_leases_lost_total", "Expired leases that this worker settled in place of their owner."),
+		leaseCalls:  count("fanout_lease_calls_total", "Calls for work, each over one or more partitions."),
+		leaseErrors: count("fanout_lease_errors_total", "Calls for work that failed in whole or in part."),
+
+		duration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fanout_attempt_duration_seconds", Help: "How long requests took, whatever they came to.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"class"}),
+		age: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fanout_delivery_age_seconds", Help: "From an event's accept to the success of its delivery.",
+			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
+		}, []string{"class"}),
+		slots: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fanout_slots", Help: "Slots in use, by lane.",
+		}, []string{"lane"}),
+	}
+	f.NewGauge(prometheus.GaugeOpts{
+		Name: "fanout_slots_limit", Help: "Slots that this worker has.",
+	}).Set(float64(total))
+	m.initialise()
+	return m
+}
+
+// initialise makes every series.
+func (m *metrics) initialise() {
+	for _, c := range m.classes {
+		m.duration.WithLabelValues(c)
+		m.age.WithLabelValues(c)
+	}
+	for o := range delivery.Facts {
+		for _, c := range m.classes {
+			m.attempts.WithLabelValues(c, string(o))
+		}
+		m.retries.WithLabelValues(string(o))
+		m.deaths.WithLabelValues(string(o))
+	}
+	for _, l := range delivery.Lanes {
+		m.slots.WithLabelValues(string(l))
+	}
+	for _, r := range []schedule.SettleResult{
+		schedule.Applied, schedule.AppliedOld, schedule.Already, schedule.Stale, schedule.NotExpired, schedule.Missing, resultDropped,
+	} {
+		m.settles.WithLabelValues(string(r))
+	}
+	for _, r := range []releaseReason{releaseStopping, releaseGone, releaseUnreadable, releaseLate, releaseSurplus} {
+		m.releases.WithLabelValues(string(r))
+	}
+	m.faults.WithLabelValues(faultPanic)
+	m.faults.WithLabelValues(faultImpossible)
+}
+
+// class is the label for a subscriber's class: bounded, whatever is configured.
+func (m *metrics) class(c string) string {
+	if slices.Contains(m.classes, c) {
+		return c
+	}
+	return otherClass
+}
+
+// outcomeLabel keeps an outcome that nobody knows from making a series.
+func outcomeLabel(o delivery.Outcome) string {
+	if _, ok := delivery.Facts[o]; !ok {
+		o = delivery.Unknown
+	}
+	return string(o)
+}
+
+// settled counts a verdict, and what it led to if it did.
+func (m *metrics) settled(v schedule.Verdict, result schedule.SettleResult) {
+	m.settles.WithLabelValues(string(result)).Inc()
+	if result != schedule.Applied {
+		return
+	}
+	switch v.Next {
+	case delivery.Scheduled:
+		m.retries.WithLabelValues(outcomeLabel(v.Outcome)).Inc()
+	case delivery.Dead:
+		m.deaths.WithLabelValues(outcomeLabel(v.Reason)).Inc()
+	}
+}

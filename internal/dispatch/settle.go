@@ -1,0 +1,220 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// settleBatch is the most verdicts in one call: beyond it a batch holds up Redis
+// for longer than it saves.
+const settleBatch = 128
+
+// releaseFor bounds how long a release is tried. It is worth less than a verdict:
+// left alone, the lease expires and the reaper gives the attempt back.
+const releaseFor = 10 * time.Second
+
+// settlement is a verdict on its way home.
+type settlement struct {
+	lease
+	verdict schedule.Verdict
+}
+
+// overdue says whether a verdict is past saving: its lease is long over, and the
+// reaper has had every chance to settle in its place.
+func (s settlement) overdue(now time.Time) bool {
+	return now.After(s.clock.here(s.Until).Add(settleFor))
+}
+
+// settler brings verdicts home, in order per partition. It is group commit
+// without a delay: while one batch is out the next gathers, and leaves as soon as
+// the former has returned. A lone verdict never waits.
+type settler struct {
+	sched   Settler
+	board   *loop
+	health  *health
+	metrics *metrics
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	queues  []queue
+	flushes sync.WaitGroup // one per partition that has verdicts
+	dropped atomic.Int64
+}
+
+// queue is the verdicts of one partition. Flushing says that a goroutine is at
+// it; it ends when the queue is empty, so an idle settler has none.
+type queue struct {
+	waiting  []settlement
+	flushing bool
+}
+
+func newSettler(s Scheduler, l *loop, d *Dispatcher) *settler {
+	return &settler{
+		sched: s, board: l, health: d.health, metrics: d.metrics, log: d.log,
+		queues: make([]queue, s.Partitions()),
+	}
+}
+
+// add sends a verdict on its way. Its lease's slot is freed when it is home, or
+// given up.
+func (s *settler) add(ctx context.Context, l lease, v schedule.Verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := &s.queues[l.partition]
+	q.waiting = append(q.waiting, settlement{lease: l, verdict: v})
+	if !q.flushing {
+		q.flushing = true
+		s.flushes.Go(func() { s.flush(ctx, l.partition) })
+	}
+}
+
+// take removes the next batch from the queue; an empty one ends the flush.
+func (s *settler) take(partition int) []settlement {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := &s.queues[partition]
+	n := min(len(q.waiting), settleBatch)
+	batch := slices.Clone(q.waiting[:n])
+	q.waiting = slices.Delete(q.waiting, 0, n)
+	q.flushing = n > 0
+	return batch
+}
+
+// putBack queues what was not settled before what came since.
+func (s *settler) putBack(partition int, left []settlement) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := &s.queues[partition]
+	q.waiting = slices.Concat(left, q.waiting)
+}
+
+// flush settles a partition's verdicts until there are none. On an error the same
+// ones go again after a backoff: at their fence they have one effect, however
+// often they arrive.
+func (s *settler) flush(ctx context.Context, partition int) {
+	part := fmt.Sprintf("settle in partition %d", partition)
+	fails := 0
+	for batch := s.take(partition); len(batch) > 0; batch = s.take(partition) {
+		left, err := s.commit(ctx, partition, batch)
+		s.health.set(part, err)
+		if err == nil {
+			fails = 0
+			continue
+		}
+		s.putBack(partition, s.dropOverdue(ctx, partition, left, err))
+		sleep(ctx, pause(fails))
+		fails++
+	}
+	s.health.set(part, nil) // nothing waits here any more, settled or dropped
+}
+
+// commit settles a batch and returns what is left of it with the error. A batch
+// that Redis refuses, rather than misses, is tried in halves: one verdict that
+// cannot be settled must not keep the others from it.
+func (s *settler) commit(ctx context.Context, partition int, batch []settlement) ([]settlement, error) {
+	results, err := s.call(ctx, partition, batch)
+	switch {
+	case err == nil:
+		s.settled(partition, batch, results)
+		return nil, nil
+	case len(batch) == 1, ctx.Err() != nil,
+		errors.Is(err, schedule.ErrUnavailable), errors.Is(err, schedule.ErrFull),
+		errors.Is(err, context.DeadlineExceeded):
+		return batch, err
+	}
+	half := len(batch) / 2
+	left, errLeft := s.commit(ctx, partition, batch[:half])
+	right, errRight := s.commit(ctx, partition, batch[half:])
+	return slices.Concat(left, right), errors.Join(errLeft, errRight)
+}
+
+func (s *settler) call(ctx context.Context, partition int, batch []settlement) ([]schedule.SettleResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	verdicts := make([]schedule.Verdict, len(batch))
+	for i, b := range batch {
+		verdicts[i] = b.verdict
+	}
+	results, err := s.sched.Settle(ctx, partition, verdicts)
+	if err != nil {
+		return nil, fmt.Errorf("settle %d verdicts: %w", len(batch), err)
+	}
+	if len(results) != len(batch) {
+		return nil, fmt.Errorf("settle: %d results for %d verdicts", len(results), len(batch))
+	}
+	return results, nil
+}
+
+// settled notes what became of a batch. The retries among it are put on the
+// board before the slots are freed, so that none is waited for by the poll.
+func (s *settler) settled(partition int, batch []settlement, results []schedule.SettleResult) {
+	for i, b := range batch {
+		s.metrics.settled(b.verdict, results[i])
+		switch results[i] {
+		case schedule.Applied, schedule.Already:
+			if b.verdict.Next == delivery.Scheduled {
+				s.board.due(partition, b.clock.here(b.verdict.DueAt))
+			}
+		default:
+			s.log.Warn("verdict came late", "delivery_id", b.ID, "fence", b.Fence(),
+				"outcome", b.verdict.Outcome, "result", results[i])
+		}
+	}
+	s.free(batch)
+}
+
+// dropOverdue gives up on verdicts whose lease is long over, or on all of them
+// when the stop's patience is. The reaper settles these as lost leases.
+func (s *settler) dropOverdue(ctx context.Context, partition int, left []settlement, why error) []settlement {
+	now := time.Now()
+	var keep, drop []settlement
+	for _, b := range left {
+		if ctx.Err() == nil && !b.overdue(now) {
+			keep = append(keep, b)
+			continue
+		}
+		drop = append(drop, b)
+		s.dropped.Add(1)
+		s.metrics.settles.WithLabelValues(resultDropped).Inc()
+		s.log.Error("verdict dropped: it could not be settled in time", "delivery_id", b.ID, "fence", b.Fence(),
+			"partition", partition, "outcome", b.verdict.Outcome, "error", why)
+	}
+	s.free(drop)
+	return keep
+}
+
+func (s *settler) free(batch []settlement) {
+	if len(batch) == 0 {
+		return
+	}
+	leases := make([]lease, len(batch))
+	for i, b := range batch {
+		leases[i] = b.lease
+	}
+	s.board.free(leases...)
+}
+
+// giveBack releases leases whose request never left.
+func (s *settler) giveBack(ctx context.Context, partition int, claims []schedule.Claim, why releaseReason) {
+	ctx, cancel := context.WithTimeout(ctx, releaseFor)
+	defer cancel()
+	s.metrics.releases.WithLabelValues(string(why)).Add(float64(len(claims)))
+	err := persist(ctx, func() error {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
+		return s.sched.Release(call, partition, claims) //nolint:wrapcheck // logged below, with the operation
+	})
+	if err != nil {
+		s.log.Warn("leases not handed back: they will expire", "partition", partition, "leases", len(claims),
+			"reason", string(why), "error", err)
+	}
+}
