@@ -298,3 +298,31 @@ func validPost() Post {
 		Data:       []byte(`{"b":1.0,"a":18446744073709551616,"a":2}`),
 	}
 }
+
+// acceptTwice is a store below which a reply was lost and the call repeated.
+type acceptTwice struct{ *fakeStore }
+
+func (a acceptTwice) Accept(ctx context.Context, e schedule.NewEvent) (schedule.Accepted, error) {
+	if _, err := a.fakeStore.Accept(ctx, e); err != nil {
+		return schedule.Accepted{}, err
+	}
+	return a.fakeStore.Accept(ctx, e)
+}
+
+// cancelling is a producer that hangs up as soon as its event is stored.
+type cancelling struct {
+	*fakeStore
+	hangUp context.CancelFunc
+}
+
+func (c cancelling) Accept(ctx context.Context, e schedule.NewEvent) (schedule.Accepted, error) {
+	defer c.hangUp()
+	return c.fakeStore.Accept(ctx, e)
+}
+
+func (c cancelling) Enqueue(ctx context.Context, id string, at, by time.Time, part int, targets []schedule.Target) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return c.fakeStore.Enqueue(ctx, id, at, by, part, targets)
+}
