@@ -74,7 +74,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	}
 	c, err := d.backend.Config(ctx, id)
 	if errors.Is(err, ErrNotFound) {
-		d.apply([]config{{ID: id, Deleted: true}})
+		d.publish([]string{id}, nil)
 		return nil, fmt.Errorf("subscriber %s: %w", id, ErrGone)
 	}
 	if err != nil {
@@ -84,7 +84,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	if err != nil {
 		return nil, err
 	}
-	d.publish([]*Subscriber{s}, nil)
+	d.publish(nil, []*Subscriber{s})
 	return s, nil
 }
 
@@ -122,7 +122,8 @@ func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) erro
 		if upTo <= d.seen[p] {
 			return fmt.Errorf("no changes past generation %d, though it is at %d", d.seen[p], gen)
 		}
-		d.apply(configs)
+		gone, put, _ := sortOut(ctx, configs)
+		d.publish(gone, put)
 		d.seen[p] = upTo
 	}
 	return nil
@@ -137,25 +138,25 @@ func (d *Directory) reload(ctx context.Context, p int) error {
 	if err != nil {
 		return err //nolint:wrapcheck // catchUp names the operation
 	}
-	var lost []string
+	_, put, unread := sortOut(ctx, configs)
+	var all []string
 	d.mu.RLock()
 	for id := range d.index.filed {
-		if int(delivery.Hash16(id))%len(d.seen) == p {
-			lost = append(lost, id)
+		if int(delivery.Hash16(id))%len(d.seen) == p && !unread[id] {
+			all = append(all, id)
 		}
 	}
 	d.mu.RUnlock()
-	d.publish(nil, lost)
-	d.apply(configs)
+	d.publish(all, put) // in one step: nobody is missing in between
 	d.seen[p] = upTo
 	return nil
 }
 
-// apply takes configs as they came. One that cannot be read is left as it was,
-// and said: it must not keep every other subscriber's events from being accepted.
-func (d *Directory) apply(configs []config) {
-	var put []*Subscriber
-	var gone []string
+// sortOut reads configs as they came. One that cannot be read is said and set
+// apart, to be left as it was: it must not keep the events of every other
+// subscriber from being accepted.
+func sortOut(ctx context.Context, configs []config) (gone []string, put []*Subscriber, unread map[string]bool) {
+	unread = map[string]bool{}
 	for _, c := range configs {
 		if c.Deleted {
 			gone = append(gone, c.ID)
@@ -163,26 +164,28 @@ func (d *Directory) apply(configs []config) {
 		}
 		s, err := unmarshalBlob(c)
 		if err != nil {
-			slog.Error("subscriber cannot be read, keeping what was known of it", "subscriber_id", c.ID, "version", c.Version, "error", err)
+			slog.ErrorContext(ctx, "subscriber cannot be read, keeping what was known of it",
+				"subscriber_id", c.ID, "version", c.Version, "error", err)
+			unread[c.ID] = true
 			continue
 		}
 		put = append(put, s)
 	}
-	d.publish(put, gone)
+	return gone, put, unread
 }
 
-// publish changes the index and swaps the snapshot, once for the whole batch.
-func (d *Directory) publish(put []*Subscriber, gone []string) {
+// publish changes the index, first by those gone, and swaps the snapshot once.
+func (d *Directory) publish(gone []string, put []*Subscriber) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for _, id := range gone {
+		d.index.remove(id)
+	}
 	for _, s := range put {
 		// At and Refresh read on their own, so an answer may be the older one.
 		if known := d.index.filed[s.ID].sub; known == nil || known.Version < s.Version {
 			d.index.put(s)
 		}
-	}
-	for _, id := range gone {
-		d.index.remove(id)
 	}
 	d.current.Store(d.index.snapshot())
 }

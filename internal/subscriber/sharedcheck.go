@@ -18,6 +18,7 @@ type sharedCheck struct {
 
 // round is one check and those who wait for it.
 type round struct {
+	ctx  context.Context //nolint:containedctx // of the first who asked: for its trace, its deadline is not used
 	done chan struct{}
 	err  error // to be read after done
 }
@@ -28,12 +29,12 @@ func (c *sharedCheck) join(ctx context.Context) error {
 	c.mu.Lock()
 	r := c.next
 	if r == nil {
-		r = &round{done: make(chan struct{})}
+		r = &round{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 		c.next = r
 	}
 	if !c.running {
 		c.running = true
-		go c.work(context.WithoutCancel(ctx))
+		go c.work()
 	}
 	c.mu.Unlock()
 
@@ -46,7 +47,7 @@ func (c *sharedCheck) join(ctx context.Context) error {
 }
 
 // work runs rounds until nobody waits.
-func (c *sharedCheck) work(ctx context.Context) {
+func (c *sharedCheck) work() {
 	for {
 		c.mu.Lock()
 		r := c.next
@@ -58,7 +59,7 @@ func (c *sharedCheck) work(ctx context.Context) {
 		}
 		c.mu.Unlock()
 
-		bounded, cancel := context.WithTimeout(ctx, checkTimeout)
+		bounded, cancel := context.WithTimeout(r.ctx, checkTimeout)
 		r.err = c.run(bounded)
 		cancel()
 		close(r.done)

@@ -26,9 +26,9 @@ type config = schedule.Config
 // Backend keeps what this package writes; *schedule.Engine is one.
 //
 // An implementation MUST
-//   - answer PutConfig's expect: 0 demands that the id is new, -1 takes whatever
-//     version there is, anything else that very version; ErrVersion if it is not
-//     so, ErrNotFound if a version is demanded of nobody or a tombstone;
+//   - answer PutConfig's expect: 0 demands that the id is new, a version above 0
+//     that very version; ErrVersion if it is not so, ErrNotFound if a version is
+//     demanded of an id never known or deleted;
 //   - raise the version with every PutConfig, and the partition's generation with
 //     every PutConfig and Tombstone, before it replies;
 //   - answer Changes with every config of the partition whose last change is past
@@ -227,4 +227,3 @@ type endings struct {
 	seen []int64         // per partition, the generation read up to
 	left map[string]bool // tombstones with deliveries or leases left
 }
-
