@@ -212,9 +212,15 @@ type Sample struct {
 	OpenEvents       int64
 }
 
-// DeadLetter is one entry of a list of the dead.
-type DeadLetter struct {
+// Evidence is a delivery with what is known of its attempts: the failed ones, and
+// a success after failures, oldest first. A delivery that succeeded at once has no
+// history beyond its record.
+type Evidence struct {
 	delivery.Delivery
-	Attempts []delivery.Attempt
-	Reason   delivery.Outcome
+	History []delivery.Attempt
+	// Reason of a dead one: a terminal outcome, exhausted or expired.
+	Reason delivery.Outcome
 }
+
+// DeadLetter is a dead delivery with its evidence.
+type DeadLetter = Evidence

@@ -71,19 +71,19 @@ func (s *Sample) add(r *reply) {
 	}
 }
 
-// Delivery returns a delivery and the evidence of its attempts (failed ones, and
-// a success after failures), oldest first. ErrNotFound, or delivery.ErrBadID.
-func (e *Engine) Delivery(ctx context.Context, id string) (DeadLetter, error) {
+// Delivery returns a delivery and the evidence of its attempts; ErrNotFound, or
+// delivery.ErrBadID.
+func (e *Engine) Delivery(ctx context.Context, id string) (Evidence, error) {
 	p, err := e.partitionOfDelivery(id)
 	if err != nil {
-		return DeadLetter{}, err
+		return Evidence{}, err
 	}
 	ds, err := e.evidence(ctx, e.parts[p], []string{id})
 	if err == nil && len(ds) == 0 {
 		err = fmt.Errorf("delivery %s: %w", id, ErrNotFound)
 	}
 	if err != nil {
-		return DeadLetter{}, err
+		return Evidence{}, err
 	}
 	return ds[0], nil
 }
@@ -128,7 +128,7 @@ func (e *Engine) Deliveries(ctx context.Context, ids []string) ([]delivery.Deliv
 
 // DeadLetters returns the newest dead letters over all partitions, with their
 // evidence.
-func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, error) {
+func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error) {
 	heads := make([]*redis.ZSliceCmd, len(e.parts))
 	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, prefix := range e.parts {
@@ -161,7 +161,7 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, erro
 		}
 		byPart[p] = append(byPart[p], id)
 	}
-	var out []DeadLetter
+	var out []Evidence
 	for p, ids := range byPart {
 		ds, err := e.evidence(ctx, e.parts[p], ids)
 		if err != nil {
@@ -169,12 +169,12 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]DeadLetter, erro
 		}
 		out = append(out, ds...)
 	}
-	slices.SortStableFunc(out, func(a, b DeadLetter) int { return b.EndedAt.Compare(a.EndedAt) })
+	slices.SortStableFunc(out, func(a, b Evidence) int { return b.EndedAt.Compare(a.EndedAt) })
 	return out, nil
 }
 
 // evidence reads records and attempts of deliveries of one partition.
-func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]DeadLetter, error) {
+func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]Evidence, error) {
 	recs := make([]*redis.StringCmd, len(ids))
 	atts := make([]*redis.StringSliceCmd, len(ids))
 	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -187,7 +187,7 @@ func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]D
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, classify("evidence", err)
 	}
-	var out []DeadLetter
+	var out []Evidence
 	for i, id := range ids {
 		if errors.Is(recs[i].Err(), redis.Nil) {
 			continue
@@ -205,7 +205,7 @@ func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]D
 			if err := json.Unmarshal([]byte(text), &a); err != nil {
 				return nil, fmt.Errorf("attempts of %s: %w", id, err)
 			}
-			d.Attempts = append(d.Attempts, a)
+			d.History = append(d.History, a)
 		}
 		out = append(out, d)
 	}
