@@ -48,7 +48,7 @@ func Options(description, listen string) []kong.Option {
 			if code == kongUsage {
 				code = 2
 			}
-			os.Exit(code)
+			os.Exit(code) //nolint:revive // kong calls it for --help and for usage errors, from main
 		}),
 	}
 }

@@ -121,7 +121,7 @@ func TestFileForms(t *testing.T) {
 func TestFileIsRefused(t *testing.T) {
 	t.Parallel()
 	tests := []struct{ name, yaml, want string }{
-		{"unknown key", "log-levle: debug", `"log-levle"`},
+		{"unknown key", "log-lvl: debug", `"log-lvl"`},
 		{"unknown nested key", "redis: {addr: a:1, adr: b:1}", `"redis-adr"`},
 		{"every unknown key", "one: 1\ntwo: 2", `"two"`},
 		{"unknown section", "kafka: {}", `"kafka"`},

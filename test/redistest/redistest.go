@@ -205,7 +205,7 @@ func (r *Redis) start() error {
 	// The child is killed by the cleanup, after those of the test that still
 	// talk to it; the test's own context would end it before them.
 	ctx := context.WithoutCancel(r.t.Context())
-	cmd := exec.CommandContext(ctx, r.bin, args...) //nolint:gosec // a binary found on PATH, run by tests only
+	cmd := exec.CommandContext(ctx, r.bin, args...)
 	cmd.SysProcAttr = dieWithParent()
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start %s: %w", r.bin, err)
