@@ -1,0 +1,114 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// viewChunk is how many deliveries of an event are read at once: an event may
+// have 10,000, and one pipeline of those would hold up everyone else's.
+const viewChunk = 500
+
+// PostEvent accepts an event.
+func (s *server) PostEvent(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, s.postEvent)
+}
+
+func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
+	var in EventInput
+	if err := decode(w, r, &in); err != nil {
+		return err
+	}
+	p := ingest.Post{
+		Type: in.Type, ShipmentID: in.ShipmentID, OccurredAt: in.OccurredAt,
+		Attributes: in.Attributes, Data: in.Data,
+	}
+	if in.ID != nil {
+		if p.ID = *in.ID; p.ID == "" {
+			// To ingest an empty id means none, and a producer that sends one
+			// believes that its posts can be repeated.
+			return badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id")
+		}
+	}
+	receipt, err := s.deps.Ingest.Submit(r.Context(), p)
+	if err != nil {
+		return fmt.Errorf("post event: %w", err)
+	}
+	noteOf(r).id("event_id", receipt.ID)
+	w.Header().Set("Location", "/v1/events/"+url.PathEscape(receipt.ID))
+	return writeJSON(w, http.StatusAccepted, EventReceipt{
+		ID: receipt.ID, Deliveries: receipt.Deliveries, Duplicate: receipt.Duplicate,
+		AcceptedAt: receipt.AcceptedAt.UTC(),
+	})
+}
+
+// GetEvent shows an event and where its deliveries stand.
+func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id EventID) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error { return s.getEvent(w, r, id) })
+}
+
+func (s *server) getEvent(w http.ResponseWriter, r *http.Request, id string) error {
+	if !usableID(id, "._:-") {
+		return notFound("event")
+	}
+	noteOf(r).id("event_id", id)
+	e, err := s.deps.Views.Event(r.Context(), id)
+	if err != nil {
+		return fmt.Errorf("get event: %w", err)
+	}
+	meta, err := ingest.DecodeMeta(e.Meta)
+	if err != nil {
+		return fmt.Errorf("get event %s: %w", id, err)
+	}
+	out := Event{
+		ID: e.ID, Type: meta.Type, ShipmentID: meta.ShipmentID, OccurredAt: meta.OccurredAt,
+		Attributes: meta.Attributes, AcceptedAt: e.AcceptedAt.UTC(),
+		Expanding: e.Open, DeliveriesPlanned: e.Deliveries,
+	}
+	if out.Attributes == nil {
+		out.Attributes = Attributes{}
+	}
+	out.Deliveries, err = s.summaries(r, e)
+	if err != nil {
+		return err
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// summaries reads an event's deliveries by the ids that they must have. One that
+// is not there yet, or no longer, is left out.
+func (s *server) summaries(r *http.Request, e schedule.Event) ([]DeliverySummary, error) {
+	ids := make([]string, len(e.SubscriberIDs))
+	for i, sub := range e.SubscriberIDs {
+		ids[i] = delivery.NewID(e.ID, sub)
+	}
+	out := make([]DeliverySummary, 0, len(ids))
+	for chunk := range slices.Chunk(ids, viewChunk) {
+		ds, err := s.deps.Views.Deliveries(r.Context(), chunk)
+		if err != nil {
+			return nil, fmt.Errorf("get the deliveries of event %s: %w", e.ID, err)
+		}
+		for _, d := range ds {
+			out = append(out, DeliverySummary{
+				ID: d.ID, SubscriberID: d.SubscriberID, State: DeliveryState(d.State),
+				Attempts: d.Attempts, LastOutcome: Outcome(d.LastOutcome),
+			})
+		}
+	}
+	slices.SortFunc(out, func(a, b DeliverySummary) int { return strings.Compare(a.SubscriberID, b.SubscriberID) })
+	return out, nil
+}
+
+// usableID spares Redis, and the log, what cannot be an id.
+func usableID(id, extra string) bool { return len(id) >= 1 && len(id) <= 64 && only(id, extra) }
+
+func notFound(what string) error {
+	return fail(ProblemCodeNotFound, "There is no %s with this id, or its retention has passed.", what)
+}

@@ -1,0 +1,192 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// note gathers what the request's one log line says. It belongs to one request
+// and is not shared between goroutines.
+type note struct {
+	requestID string
+	code      ProblemCode // empty on success
+	err       error
+	ids       []slog.Attr // event_id, delivery_id, subscriber_id
+	trace     string
+}
+
+type noteKey struct{}
+
+// noteOf is the request's note; a spare one outside of the middlewares.
+func noteOf(r *http.Request) *note {
+	if n, ok := r.Context().Value(noteKey{}).(*note); ok {
+		return n
+	}
+	return &note{}
+}
+
+func (n *note) id(key, value string) { n.ids = append(n.ids, slog.String(key, value)) }
+
+// identify gives the request an id, its own if it came with a usable one, and
+// says it in the answer.
+func identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get("X-Request-Id")
+		if !usableRequestID(id) {
+			id = "req_" + rand.Text()
+		}
+		w.Header().Set("X-Request-Id", id)
+		ctx := context.WithValue(r.Context(), noteKey{}, &note{requestID: id})
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// usableRequestID: 1 to 64 of A-Z a-z 0-9 . _ -. It comes back in a header and
+// goes into every log, so nothing else is let in.
+func usableRequestID(id string) bool { return len(id) >= 1 && len(id) <= 64 && only(id, "._-") }
+
+// only says whether s is made of letters, digits and the characters of extra.
+func only(s, extra string) bool {
+next:
+	for i := range len(s) {
+		c := s[i]
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' {
+			continue
+		}
+		for j := range len(extra) {
+			if c == extra[j] {
+				continue next
+			}
+		}
+		return false
+	}
+	return true
+}
+
+// report writes one wide line per request. No query string and no header: either
+// may carry a token. The path is the route's pattern, with the ids beside it; a
+// path that is no route is told as it came, bounded.
+func (s *server) report(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() { s.line(r, ww, time.Since(start)) }()
+		next.ServeHTTP(ww, r)
+	})
+}
+
+func (s *server) line(r *http.Request, ww middleware.WrapResponseWriter, took time.Duration) {
+	n := noteOf(r)
+	route := chi.RouteContext(r.Context()).RoutePattern()
+	status := ww.Status()
+	if status == 0 {
+		status = http.StatusOK // nothing written: net/http says 200
+	}
+	level := slog.LevelInfo
+	switch {
+	case status >= 500 && !errors.Is(n.err, context.Canceled):
+		level = slog.LevelError
+	case status < 400 && quiet[route]:
+		level = slog.LevelDebug
+	}
+	attrs := []slog.Attr{
+		slog.String("request_id", n.requestID),
+		slog.String("method", clip(r.Method, 16)),
+		slog.String("route", route),
+		slog.Int("status", status),
+		slog.Float64("duration_ms", float64(took.Microseconds())/1000),
+		slog.Int64("bytes_in", max(r.ContentLength, 0)),
+		slog.Int("bytes_out", ww.BytesWritten()),
+	}
+	if route == "" {
+		attrs = append(attrs, slog.String("path", clip(r.URL.Path, 128)))
+	}
+	if n.trace != "" {
+		attrs = append(attrs, slog.String("trace_id", n.trace))
+	}
+	attrs = append(attrs, n.ids...)
+	if n.err != nil {
+		attrs = append(attrs, slog.String("code", string(n.code)), slog.String("error", clip(n.err.Error(), maxDetail)))
+	}
+	s.log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// quiet routes are asked all the time by machines; their successes are no news.
+var quiet = map[string]bool{
+	"/healthz": true, "/readyz": true, "/metrics": true, "/v1/oncall": true,
+	"/oncall": true, "/oncall/events": true, "/oncall/static/{file}": true,
+}
+
+// recovered turns a panic into a problem, or, when the answer has begun, into a
+// broken connection: half an answer must not look whole.
+func (s *server) recovered(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint,err113 // net/http compares it by identity too
+				panic(p)
+			}
+			err := fmt.Errorf("panic: %v", p)
+			s.log.ErrorContext(r.Context(), "handler panicked", "request_id", noteOf(r).requestID,
+				"error", err, "stack", string(debug.Stack()))
+			if ww.Status() != 0 {
+				noteOf(r).err = err
+				panic(http.ErrAbortHandler)
+			}
+			s.fail(ww, r, err)
+		}()
+		next.ServeHTTP(ww, r)
+	})
+}
+
+// traced notes the trace of a request for its log line.
+func traced(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if sc := trace.SpanContextFromContext(r.Context()); sc.IsValid() {
+			noteOf(r).trace = sc.TraceID().String()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// guard bounds every body and sets what every answer carries.
+func (s *server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store") // answers hold secrets and states
+		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limited gives a request its time: for its body, for its work, for its answer.
+// A limit of 0 is for streams, which bound their own writes.
+func limited(w http.ResponseWriter, r *http.Request, limit time.Duration) (*http.Request, context.CancelFunc) {
+	rc := http.NewResponseController(w)
+	if r.ContentLength != 0 {
+		// Deadlines cannot be set on a connection that is not one, as in a test
+		// without a socket; there is no slow peer to guard against then.
+		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	}
+	if limit == 0 {
+		_ = rc.SetWriteDeadline(time.Time{}) // the last request's would still stand
+		return r, func() {}
+	}
+	_ = rc.SetWriteDeadline(time.Now().Add(limit + answerTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	return r.WithContext(ctx), cancel
+}

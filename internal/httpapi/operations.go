@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"github.com/fanout/fanout/api"
+)
+
+// GetOnCall, GetOnCallPage, GetOnCallFile, StreamOnCall and GetMetrics hand over
+// to what other packages serve.
+func (s *server) GetOnCall(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallJSON))
+}
+
+// GetOnCallPage is the page.
+func (s *server) GetOnCallPage(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
+}
+
+// GetOnCallFile is a file of the page.
+func (s *server) GetOnCallFile(w http.ResponseWriter, r *http.Request, _ string) {
+	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
+}
+
+// StreamOnCall is the live part of the page. It has no time limit.
+func (s *server) StreamOnCall(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, 0, s.handOver(s.deps.OnCallEvents))
+}
+
+// GetMetrics is what Prometheus scrapes.
+func (s *server) GetMetrics(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, s.handOver(s.deps.Metrics))
+}
+
+// GetHealth says that the process lives. It asks nobody: a Redis that is away
+// must not get every process restarted.
+func (s *server) GetHealth(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, _ *http.Request) error {
+		return writeJSON(w, http.StatusOK, Health{Status: HealthOK})
+	})
+}
+
+// GetReady says whether the process can do its work now.
+func (s *server) GetReady(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, readyTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		if s.deps.Ready != nil {
+			if err := s.deps.Ready(r.Context()); err != nil {
+				return &failure{
+					code: ProblemCodeUnavailable, retryAfter: retryUnavailable, cause: err,
+					detail: "Not ready: the process cannot do its work now. Its log says why.",
+				}
+			}
+		}
+		return writeJSON(w, http.StatusOK, Health{Status: HealthOK})
+	})
+}
+
+// GetOpenAPI is the contract itself.
+func (s *server) GetOpenAPI(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", "application/yaml") // RFC 9512
+		_, _ = w.Write(api.OpenAPI)                        // an error means that the client is gone
+		return nil
+	})
+}
+
+// handOver lets another package's handler answer, but for its errors: those are
+// rendered here, like everyone's.
+func (s *server) handOver(h http.Handler) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if h == nil {
+			return fail(ProblemCodeNotFound, "This server does not serve it.")
+		}
+		k := &keeper{ResponseWriter: w}
+		h.ServeHTTP(k, r)
+		return k.failure(r.Context())
+	}
+}
+
+// keeper passes an answer on as it is written, and keeps one with an error status
+// back.
+type keeper struct {
+	http.ResponseWriter
+	status int
+	kept   bytes.Buffer
+}
+
+// maxKept bytes of an error are enough for its detail.
+const maxKept = 4 << 10
+
+// Unwrap lets http.ResponseController find the connection: a stream flushes and
+// sets deadlines.
+func (k *keeper) Unwrap() http.ResponseWriter { return k.ResponseWriter }
+
+func (k *keeper) WriteHeader(status int) {
+	if k.status == 0 {
+		k.status = status
+	}
+	if k.status < http.StatusBadRequest {
+		k.ResponseWriter.WriteHeader(status)
+	}
+}
+
+func (k *keeper) Write(b []byte) (int, error) {
+	if k.status >= http.StatusBadRequest {
+		k.kept.Write(b[:min(len(b), maxKept-k.kept.Len())])
+		return len(b), nil
+	}
+	if k.status == 0 {
+		k.status = http.StatusOK
+	}
+	return k.ResponseWriter.Write(b) //nolint:wrapcheck // io.Writer's own error
+}
+
+// failure is what was kept back, or nil.
+func (k *keeper) failure(ctx context.Context) error {
+	if k.status < http.StatusBadRequest {
+		return nil
+	}
+	var said struct {
+		Detail string `json:"detail"`
+	}
+	_ = json.Unmarshal(k.kept.Bytes(), &said) // plain text has no detail, and needs none
+	f := fail(ProblemCodeInternal, "Something is wrong on our side. The logs have it under this request_id.")
+	switch {
+	case k.status == http.StatusNotFound:
+		f = fail(ProblemCodeNotFound, "There is no such file.")
+	case k.status == http.StatusServiceUnavailable:
+		f = fail(ProblemCodeUnavailable, "Not available for now. Try again shortly.")
+		f.retryAfter = retryUnavailable
+		if said.Detail != "" {
+			f.detail = said.Detail
+		}
+	}
+	f.cause = ctx.Err()
+	return f
+}

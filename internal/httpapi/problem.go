@@ -1,0 +1,208 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
+)
+
+// problemPrefix and a code make a problem's type. A URN, because a type must never
+// change and a host may.
+const problemPrefix = "urn:fanout:problem:"
+
+// How long a client is asked to wait. A Redis that fails over is back in seconds;
+// a full one needs retention, or a person.
+const (
+	retryUnavailable = 2 * time.Second
+	retryFull        = 10 * time.Second
+)
+
+// Bounds of what is told. A request's own text (a field's name, a value) may be
+// repeated to it, but not at any length.
+const (
+	maxErrors  = 100
+	maxPointer = 512  // characters
+	maxDetail  = 1024 // characters
+)
+
+// kinds says what each code means, once for all.
+var kinds = map[ProblemCode]struct {
+	status int
+	title  string
+}{
+	ProblemCodeInvalidJSON:          {http.StatusBadRequest, "Not readable as JSON"},
+	ProblemCodeInvalidUTF8:          {http.StatusBadRequest, "Not valid UTF-8"},
+	ProblemCodeInvalidField:         {http.StatusBadRequest, "Unusable field"},
+	ProblemCodeInvalidParameter:     {http.StatusBadRequest, "Unusable parameter"},
+	ProblemCodeInvalidCursor:        {http.StatusBadRequest, "Unusable cursor"},
+	ProblemCodeInvalidRequest:       {http.StatusUnprocessableEntity, "A rule is broken"},
+	ProblemCodeMaxFanoutExceeded:    {http.StatusUnprocessableEntity, "Too many subscribers match"},
+	ProblemCodeNotFound:             {http.StatusNotFound, "Not found"},
+	ProblemCodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "Method not allowed"},
+	ProblemCodeEventConflict:        {http.StatusConflict, "Event id already used"},
+	ProblemCodeVersionConflict:      {http.StatusConflict, "Changed at the same moment"},
+	ProblemCodePreconditionFailed:   {http.StatusPreconditionFailed, "Changed meanwhile"},
+	ProblemCodeBodyTooLarge:         {http.StatusRequestEntityTooLarge, "Body too large"},
+	ProblemCodeRequestTimeout:       {http.StatusRequestTimeout, "Body too slow"},
+	ProblemCodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "Not JSON by its header"},
+	ProblemCodeInternal:             {http.StatusInternalServerError, "Internal error"},
+	ProblemCodeUnavailable:          {http.StatusServiceUnavailable, "Unavailable for now"},
+	ProblemCodeStorageFull:          {http.StatusServiceUnavailable, "Out of storage"},
+}
+
+// failure is an error that knows what the client is to be told.
+type failure struct {
+	code   ProblemCode
+	detail string
+	fields []FieldProblem
+	// retryAfter is sent if it is set.
+	retryAfter time.Duration
+	// cause is for the log alone.
+	cause error
+}
+
+func (f *failure) Error() string {
+	if f.cause != nil {
+		return f.cause.Error()
+	}
+	return f.detail
+}
+
+func (f *failure) Unwrap() error { return f.cause }
+
+func fail(code ProblemCode, format string, a ...any) *failure {
+	return &failure{code: code, detail: fmt.Sprintf(format, a...)}
+}
+
+// badParameter is about a query parameter or a header.
+func badParameter(code ProblemCode, name, detail string) *failure {
+	return &failure{
+		code: code, detail: "A parameter cannot be used; see errors.",
+		fields: []FieldProblem{{Parameter: name, Detail: detail}},
+	}
+}
+
+// badField is about a part of the body, named by its JSON pointer.
+func badField(pointer, detail string) *failure {
+	return &failure{
+		code: ProblemCodeInvalidField, detail: "A field cannot be used; see errors.",
+		fields: []FieldProblem{{Pointer: &pointer, Detail: detail}},
+	}
+}
+
+// failureOf says what a client is told about an error of the packages below. An
+// error that it does not know is ours, and its text stays in the log.
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	f = judge(err)
+	f.cause = err
+	return f
+}
+
+func judge(err error) *failure {
+	var post *ingest.Invalid
+	var draft *subscriber.Invalid
+	switch {
+	case errors.As(err, &post):
+		f := fail(ProblemCodeInvalidRequest, "The event was not accepted; errors says what to change.")
+		for _, e := range post.Fields {
+			f.fields = append(f.fields, FieldProblem{Pointer: &e.Field, Detail: e.Detail})
+		}
+		return f
+	case errors.As(err, &draft):
+		f := fail(ProblemCodeInvalidRequest, "Nothing was changed; errors says what to correct.")
+		for _, e := range draft.Fields {
+			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
+		}
+		return f
+	case errors.Is(err, ingest.ErrMaxFanout):
+		return fail(ProblemCodeMaxFanoutExceeded, "The event matches more subscribers than the server allows; nothing was stored. "+
+			"Ask its operator to narrow filters or to raise the limit.")
+	case errors.Is(err, schedule.ErrConflict):
+		return fail(ProblemCodeEventConflict, "This id was used for an event with another body. "+
+			"Post the original body again, or choose a new id.")
+	case errors.Is(err, schedule.ErrVersion):
+		return fail(ProblemCodeVersionConflict, "Someone else is changing the subscriber at this moment. Get it and try again.")
+	case errors.Is(err, schedule.ErrNotFound), errors.Is(err, delivery.ErrBadID):
+		return fail(ProblemCodeNotFound, "There is nothing with this id, or its retention has passed.")
+	case errors.Is(err, schedule.ErrFull):
+		f := fail(ProblemCodeStorageFull, "Redis is full and nothing was stored. Send the same request again later.")
+		f.retryAfter = retryFull
+		return f
+	case isUnavailable(err):
+		f := fail(ProblemCodeUnavailable, "Redis did not answer in time. Whether the request took effect is not known; "+
+			"send the same one again.")
+		f.retryAfter = retryUnavailable
+		return f
+	}
+	return fail(ProblemCodeInternal, "Something is wrong on our side. The logs have it under this request_id.")
+}
+
+// isUnavailable: no answer from Redis, or none in the request's time. A context
+// that the client itself cancelled counts too: it will not read what it is told.
+func isUnavailable(err error) bool {
+	for _, target := range []error{
+		schedule.ErrUnavailable, context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
+
+// fail renders an error as application/problem+json (RFC 9457). It is the only
+// place that does.
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f := failureOf(err)
+	kind := kinds[f.code]
+	n := noteOf(r)
+	n.code, n.err = f.code, f
+
+	p := Problem{
+		Type: problemPrefix + string(f.code), Title: kind.title, Status: kind.status,
+		Code: f.code, Detail: clip(f.detail, maxDetail), RequestID: n.requestID,
+	}
+	for _, e := range f.fields[:min(len(f.fields), maxErrors)] {
+		if e.Pointer != nil {
+			pointer := clip(*e.Pointer, maxPointer)
+			e.Pointer = &pointer
+		}
+		e.Detail = clip(e.Detail, maxDetail)
+		p.Errors = append(p.Errors, e)
+	}
+	h := w.Header()
+	// What a handler had in mind for its answer is not true of this one.
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Location"} {
+		h.Del(name)
+	}
+	if f.retryAfter > 0 {
+		h.Set("Retry-After", strconv.Itoa(int(f.retryAfter/time.Second)))
+	}
+	write(w, kind.status, "application/problem+json", p)
+}
+
+// clip bounds a text to n characters.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for i := range s { // i steps from one character to the next
+		if n--; n == 0 {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
