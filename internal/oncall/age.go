@@ -75,7 +75,8 @@ func (s Snapshot) Imbalance() int64 {
 // Failure is a dead letter as on-call first sees it.
 type Failure struct {
 	DeliveryID, SubscriberID, EventID string
-	// Outcome is the last attempt's, Reason why there is no other.
+	// Outcome is the last attempt's, Reason why there is no other; the same when
+	// it was never attempted.
 	Outcome, Reason delivery.Outcome
 	Status          int // of the last answer, 0 if none came
 	Attempts        int
@@ -130,13 +131,16 @@ func failuresOf(dead []schedule.DeadLetter) []Failure {
 		f := Failure{
 			DeliveryID: d.ID, SubscriberID: d.SubscriberID, EventID: d.EventID,
 			Outcome: d.LastOutcome, Reason: d.Reason, Status: d.LastStatus,
-			Attempts: d.Delivery.Attempts, At: d.EndedAt, Said: "never attempted",
+			Attempts: d.Attempts, At: d.EndedAt, Said: "never attempted",
+		}
+		if f.Outcome == "" {
+			f.Outcome = f.Reason
 		}
 		if f.At.IsZero() {
 			f.At = d.LastAttemptAt
 		}
-		if n := len(d.Attempts); n > 0 {
-			f.Said = said(d.Attempts[n-1])
+		if n := len(d.History); n > 0 {
+			f.Said = said(d.History[n-1])
 		} else if f.Attempts > 0 {
 			f.Said = "" // its evidence is gone
 		}

@@ -19,7 +19,7 @@ func (o *OnCall) Events() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-o.done:
-			problem(w, "stopping", "the server is stopping")
+			unavailable(w, "the server is stopping")
 			return
 		default:
 		}
@@ -27,7 +27,7 @@ func (o *OnCall) Events() http.Handler {
 		case o.watchers <- struct{}{}:
 			defer func() { <-o.watchers }()
 		default:
-			problem(w, "too_many_watchers", fmt.Sprintf("%d pages are watching already", maxWatchers))
+			unavailable(w, fmt.Sprintf("%d pages are watching already", maxWatchers))
 			return
 		}
 		h := w.Header()

@@ -57,7 +57,7 @@ func (o *OnCall) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		s, ok := o.Latest()
 		if !ok {
-			problem(w, "not_sampled", "no sample of Redis was taken yet")
+			unavailable(w, "no sample of Redis was taken yet")
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -94,14 +94,9 @@ func report(s Snapshot, stale time.Duration) reportJSON {
 	return r
 }
 
-// problem answers 503 in the form that every error of the service has (RFC 9457).
-func problem(w http.ResponseWriter, code, detail string) {
-	w.Header().Set("Content-Type", "application/problem+json")
+// unavailable answers 503; whoever mounts the handler gives errors their form.
+func unavailable(w http.ResponseWriter, detail string) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Retry-After", "1")
-	w.WriteHeader(http.StatusServiceUnavailable)
-	_ = json.NewEncoder(w).Encode(map[string]any{ // as above
-		"type": "about:blank", "title": http.StatusText(http.StatusServiceUnavailable),
-		"status": http.StatusServiceUnavailable, "code": code, "detail": detail,
-	})
+	http.Error(w, detail, http.StatusServiceUnavailable)
 }

@@ -41,7 +41,8 @@ type (
 		Ledger          ledgerView
 		Counts          []count
 		Failures        []failureView
-		Refresh         int // seconds, for browsers without script
+		Refresh         int   // seconds, for browsers without script
+		Patience        int64 // ms without an event before the page says so
 	}
 	stamp     struct{ Machine, Day, Clock string }
 	classView struct {
@@ -55,15 +56,18 @@ type (
 	}
 	laneView struct {
 		Lane                    delivery.Lane
-		Eligible, Limited, Held string
-		Over                    bool
+		Eligible, Limited, Held cell
+	}
+	cell struct {
+		Text       string
+		None, Late bool
 	}
 	ledgerView struct {
-		Accepted, Pending, Delivered, Dead, Cancelled string
-		Balanced                                      bool
-		Imbalance                                     string
+		Accepted, Pending, Leased, Waiting, Delivered, Dead, Cancelled string
+		Balanced                                                       bool
+		Imbalance                                                      string
 	}
-	count       struct{ Name, Value, Means string }
+	count       struct{ Name, Value string }
 	failureView struct {
 		Failure
 		When stamp
@@ -127,7 +131,10 @@ func (o *OnCall) view() view {
 	s := o.latest
 	stale := time.Since(s.Taken)
 	verdict := Judge(s, stale, o.blindAfter)
-	v := view{State: verdict.State, Word: verdict.State.Word(), Refresh: max(2, int(o.every.Seconds()))}
+	v := view{
+		State: verdict.State, Word: verdict.State.Word(),
+		Refresh: max(2, int(o.every.Seconds())), Patience: o.blindAfter.Milliseconds(),
+	}
 	v.Steady, v.Running = verdict.Sentence()
 	for _, w := range verdict.Aside {
 		v.Aside = append(v.Aside, w.Text())
@@ -143,17 +150,12 @@ func (o *OnCall) view() view {
 	for i, c := range s.Classes {
 		v.Classes = append(v.Classes, classViewOf(c, sparkOf(points, i, c.SLO, s.At, 3*o.every)))
 	}
-	v.Ledger = ledgerView{
-		number(s.Ledger.Accepted), number(s.Ledger.Pending), number(s.Ledger.Delivered),
-		number(s.Ledger.Dead), number(s.Ledger.Cancelled), s.Imbalance() == 0, fmt.Sprintf("%+d", s.Imbalance()),
-	}
+	v.Ledger = ledgerViewOf(s)
 	v.Counts = []count{
-		{"leased", number(s.Leases), "pending deliveries that a worker holds"},
-		{"waiting", number(max(0, s.Ledger.Pending-s.Leases)), "pending deliveries without a worker, due or not"},
-		{"ready", number(s.Ready), "subscribers that await their turn"},
-		{"scheduled", number(s.Scheduled), "subscribers with nothing due yet"},
-		{"dead letters", number(s.DeadLetters), "kept as evidence"},
-		{"open events", number(s.OpenEvents), "accepted, not yet expanded"},
+		{"subscribers ready for a turn", number(s.Ready)},
+		{"subscribers with nothing due", number(s.Scheduled)},
+		{"dead letters kept", number(s.DeadLetters)},
+		{"events not expanded yet", number(s.OpenEvents)},
 	}
 	for _, f := range s.Failures {
 		text, cut := clean(f.Said, maxSaid)
@@ -162,10 +164,20 @@ func (o *OnCall) view() view {
 	return v
 }
 
+func ledgerViewOf(s Snapshot) ledgerView {
+	return ledgerView{
+		Accepted: number(s.Ledger.Accepted), Pending: number(s.Ledger.Pending), Delivered: number(s.Ledger.Delivered),
+		Dead: number(s.Ledger.Dead), Cancelled: number(s.Ledger.Cancelled),
+		// Leases are counted beside the ledger, a moment apart on a cluster.
+		Leased: number(s.Leases), Waiting: number(max(0, s.Ledger.Pending-s.Leases)),
+		Balanced: s.Imbalance() == 0, Imbalance: fmt.Sprintf("%+d", s.Imbalance()),
+	}
+}
+
 func classViewOf(c Class, s spark) classView {
 	oldest := c.Oldest()
 	cv := classView{
-		Class: c, Age: ageText(oldest.Eligible), SLOText: ageText(c.SLO),
+		Class: c, Age: ageText(oldest.Eligible), SLOText: sloText(c.SLO),
 		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(s.Max),
 	}
 	if oldest.Eligible > 0 {
@@ -173,11 +185,13 @@ func classViewOf(c Class, s spark) classView {
 	}
 	for _, l := range c.Lanes {
 		cv.Rows = append(cv.Rows, laneView{
-			l.Name, ageText(l.Eligible), ageText(l.Limited), ageText(l.Held), l.Eligible > c.SLO,
+			l.Name, cellOf(l.Eligible, l.Eligible > c.SLO), cellOf(l.Limited, false), cellOf(l.Held, false),
 		})
 	}
 	return cv
 }
+
+func cellOf(age time.Duration, late bool) cell { return cell{ageText(age), age == 0, late} }
 
 // stampOf writes a time in UTC, so that two people on call read the same.
 func stampOf(t time.Time) stamp {

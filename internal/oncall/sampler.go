@@ -34,11 +34,11 @@ var ErrOptions = errors.New("bad on-call options")
 
 // Source is where the samples come from.
 type Source interface {
-	// Sample MUST cost one round trip, MUST read everything by one clock, and
-	// MUST return when ctx ends.
+	// Sample MUST cost the same few round trips whatever the backlog, MUST read
+	// everything by one clock, and MUST return when ctx ends.
 	Sample(ctx context.Context, classes []string) (schedule.Sample, error)
 	// DeadLetters MUST return at most limit, the newest first, each with its
-	// attempts in order.
+	// history in order.
 	DeadLetters(ctx context.Context, limit int) ([]schedule.DeadLetter, error)
 }
 
@@ -186,8 +186,8 @@ func (o *OnCall) look(ctx context.Context) (Snapshot, error) {
 	prev, _ := o.Latest()
 	failures := prev.Failures
 	if o.failuresDue = o.failuresDue || o.mayHaveDied(prev, sample, taken); o.failuresDue {
-		// A second round trip, and only when something died: an idle service
-		// stays at one a second. Without it the ages are still worth showing.
+		// Only when something died, so that an idle service costs a sample a second
+		// and nothing else. Without the list the ages are still worth showing.
 		dead, err := o.source.DeadLetters(ctx, maxFailures)
 		if err != nil {
 			o.log.WarnContext(ctx, "cannot list the newest dead letters", "error", err)

@@ -2,6 +2,7 @@ package oncall
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
@@ -148,23 +149,22 @@ func (v Verdict) Sentence() (steady, running string) {
 }
 
 func (v Verdict) breach() (steady, running string) {
-	steady = fmt.Sprintf("Class %s is past its SLO of %s: eligible deliveries of the %s lane ",
-		v.Worst.Class, ageText(v.Worst.SLO), v.Worst.Lane)
+	lead, cause, others := "Class", "wait for a free worker", ""
+	if v.Imbalance != 0 {
+		lead = "The ledger does not add up, and class"
+	}
 	if v.Worst.Why == NoLease {
-		steady += "wait and no worker holds a lease (is a dispatcher running?)"
-	} else {
-		steady += "wait for a free worker"
+		cause = "wait while no worker holds a lease (is a dispatcher running?)"
 	}
 	switch {
 	case v.Others == 1:
-		steady += ", one more class is late"
+		others = " (one more class is late)"
 	case v.Others > 1:
-		steady += fmt.Sprintf(", %d more classes are late", v.Others)
+		others = fmt.Sprintf(" (%d more classes are late)", v.Others)
 	}
-	if v.Imbalance != 0 {
-		steady += ", and the ledger does not add up"
-	}
-	return steady, fmt.Sprintf("; the oldest has waited %s.", ageText(v.Worst.Age))
+	steady = fmt.Sprintf("%s %s is past its SLO of %s%s: eligible deliveries of the %s lane %s",
+		lead, v.Worst.Class, sloText(v.Worst.SLO), others, v.Worst.Lane, cause)
+	return steady, fmt.Sprintf(", the oldest for %s.", ageText(v.Worst.Age))
 }
 
 // Text says what an aside means, figures last.
@@ -194,6 +194,9 @@ func ageText(d time.Duration) string {
 	}
 	return twoUnits(int(d.Hours())/24, "d", int(d.Hours())%24, "h")
 }
+
+// sloText is ageText for a round figure that does not move.
+func sloText(d time.Duration) string { return strings.Replace(ageText(d), ".0 s", " s", 1) }
 
 func twoUnits(a int, unitA string, b int, unitB string) string {
 	if b == 0 {

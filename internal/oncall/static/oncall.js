@@ -1,8 +1,8 @@
 // Keeps the page live. The server draws everything; this only puts it in place.
 "use strict";
 (() => {
-  const patience = 10_000; // ms without a sample before the page owns up to it
   const byId = (id) => document.getElementById(id);
+  const patience = Number(byId("verdict").dataset.patience); // ms without news before the page owns up to it
   let last = Date.now();
 
   function lost(yes) {
@@ -39,6 +39,6 @@
     });
   }
 
-  setInterval(() => { if (Date.now() - last > patience) lost(true); }, 1_000);
+  setInterval(() => { if (Date.now() - last > patience) lost(true); }, Math.min(1_000, patience / 2));
   connect();
 })();
