@@ -1000,6 +1000,9 @@ type NotFound = Problem
 // PreconditionFailed Why a request failed (RFC 9457).
 type PreconditionFailed = Problem
 
+// RequestTimeout Why a request failed (RFC 9457).
+type RequestTimeout = Problem
+
 // TooLarge Why a request failed (RFC 9457).
 type TooLarge = Problem
 

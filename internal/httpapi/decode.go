@@ -127,18 +127,11 @@ func walk(dec *jsontext.Decoder) error {
 	seen := map[string]bool{}
 	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
 		if object {
-			name, err := text(dec)
+			skip, err := walkName(dec, seen)
 			if err != nil {
 				return err
 			}
-			if seen[name] {
-				return badField(string(dec.StackPointer()), "is given twice; send it once")
-			}
-			seen[name] = true
-			if name == verbatim && dec.StackDepth() == 1 {
-				if _, err := dec.ReadValue(); err != nil {
-					return malformed(err)
-				}
+			if skip {
 				continue
 			}
 		}
@@ -148,6 +141,24 @@ func walk(dec *jsontext.Decoder) error {
 	}
 	_, err = dec.ReadToken()
 	return malformed(err)
+}
+
+// walkName reads a member's name, and its value too if that is not to be looked
+// into.
+func walkName(dec *jsontext.Decoder, seen map[string]bool) (skip bool, err error) {
+	name, err := text(dec)
+	if err != nil {
+		return false, err
+	}
+	if seen[name] {
+		return false, badField(string(dec.StackPointer()), "is given twice; send it once")
+	}
+	seen[name] = true
+	if name != verbatim || dec.StackDepth() != 1 {
+		return false, nil
+	}
+	_, err = dec.ReadValue()
+	return true, malformed(err)
 }
 
 func walkValue(dec *jsontext.Decoder) error {
@@ -288,7 +299,8 @@ func tooDeep(b []byte) int {
 			quoted = !quoted
 		case quoted:
 		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
+			depth++
+			if depth > maxDepth {
 				return i
 			}
 		case c == '}' || c == ']':

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -75,7 +76,7 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request, id string) err
 	if out.Attributes == nil {
 		out.Attributes = Attributes{}
 	}
-	out.Deliveries, err = s.summaries(r, e)
+	out.Deliveries, err = s.summaries(r.Context(), e)
 	if err != nil {
 		return err
 	}
@@ -84,14 +85,14 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request, id string) err
 
 // summaries reads an event's deliveries by the ids that they must have. One that
 // is not there yet, or no longer, is left out.
-func (s *server) summaries(r *http.Request, e schedule.Event) ([]DeliverySummary, error) {
+func (s *server) summaries(ctx context.Context, e schedule.Event) ([]DeliverySummary, error) {
 	ids := make([]string, len(e.SubscriberIDs))
 	for i, sub := range e.SubscriberIDs {
 		ids[i] = delivery.NewID(e.ID, sub)
 	}
 	out := make([]DeliverySummary, 0, len(ids))
 	for chunk := range slices.Chunk(ids, viewChunk) {
-		ds, err := s.deps.Views.Deliveries(r.Context(), chunk)
+		ds, err := s.deps.Views.Deliveries(ctx, chunk)
 		if err != nil {
 			return nil, fmt.Errorf("get the deliveries of event %s: %w", e.ID, err)
 		}

@@ -37,15 +37,18 @@ func noteOf(r *http.Request) *note {
 
 func (n *note) id(key, value string) { n.ids = append(n.ids, slog.String(key, value)) }
 
+// requestIDHeader carries a request's id, in and out.
+const requestIDHeader = "X-Request-ID"
+
 // identify gives the request an id, its own if it came with a usable one, and
 // says it in the answer.
 func identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id := r.Header.Get("X-Request-Id")
+		id := r.Header.Get(requestIDHeader)
 		if !usableRequestID(id) {
 			id = "req_" + rand.Text()
 		}
-		w.Header().Set("X-Request-Id", id)
+		w.Header().Set(requestIDHeader, id)
 		ctx := context.WithValue(r.Context(), noteKey{}, &note{requestID: id})
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
@@ -133,24 +136,27 @@ func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
 		defer func() {
-			p := recover()
-			if p == nil {
-				return
+			if p := recover(); p != nil {
+				s.panicked(ww, r, p)
 			}
-			if p == http.ErrAbortHandler { //nolint:errorlint,err113 // net/http compares it by identity too
-				panic(p)
-			}
-			err := fmt.Errorf("panic: %v", p)
-			s.log.ErrorContext(r.Context(), "handler panicked", "request_id", noteOf(r).requestID,
-				"error", err, "stack", string(debug.Stack()))
-			if ww.Status() != 0 {
-				noteOf(r).err = err
-				panic(http.ErrAbortHandler)
-			}
-			s.fail(ww, r, err)
 		}()
 		next.ServeHTTP(ww, r)
 	})
+}
+
+func (s *server) panicked(ww middleware.WrapResponseWriter, r *http.Request, p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // net/http compares it by identity too
+		panic(p)
+	}
+	err := fmt.Errorf("panic: %v", p)
+	s.log.ErrorContext(r.Context(), "handler panicked", "request_id", noteOf(r).requestID,
+		"error", err, "stack", string(debug.Stack()))
+	if ww.Status() != 0 {
+		n := noteOf(r)
+		n.code, n.err = ProblemCodeInternal, err
+		panic(http.ErrAbortHandler)
+	}
+	s.fail(ww, r, err)
 }
 
 // traced notes the trace of a request for its log line.

@@ -125,10 +125,10 @@ func (k *keeper) failure(ctx context.Context) error {
 	}
 	_ = json.Unmarshal(k.kept.Bytes(), &said) // plain text has no detail, and needs none
 	f := fail(ProblemCodeInternal, "Something is wrong on our side. The logs have it under this request_id.")
-	switch {
-	case k.status == http.StatusNotFound:
+	switch k.status {
+	case http.StatusNotFound:
 		f = fail(ProblemCodeNotFound, "There is no such file.")
-	case k.status == http.StatusServiceUnavailable:
+	case http.StatusServiceUnavailable:
 		f = fail(ProblemCodeUnavailable, "Not available for now. Try again shortly.")
 		f.retryAfter = retryUnavailable
 		if said.Detail != "" {

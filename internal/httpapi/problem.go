@@ -200,7 +200,8 @@ func clip(s string, n int) string {
 		return s
 	}
 	for i := range s { // i steps from one character to the next
-		if n--; n == 0 {
+		n--
+		if n == 0 {
 			return s[:i] + "…"
 		}
 	}
