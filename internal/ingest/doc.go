@@ -6,7 +6,7 @@
 //	match     which subscribers want it, as of now
 //	accept    one write: payload, body hash and the frozen plan of who gets it
 //	enqueue   one delivery per planned subscriber, partition by partition
-//	strike    each finished partition off the plan; an empty plan closes the event
+//	strike    the finished partitions off the plan; an empty plan closes the event
 //
 // Once accept has succeeded the event is safe and the producer is told so. What
 // comes after may fail or be cut off anywhere: every step may run twice without

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -15,14 +14,9 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-const (
-	// maxChunk is the most targets that one Enqueue takes: it bounds how long
-	// one script holds Redis.
-	maxChunk = 256
-	// expandParallel is how many partitions of one plan are worked on at once,
-	// so that 48 of them do not cost 96 round trips in a row.
-	expandParallel = 8
-)
+// expandParallel is how many partitions of one plan are worked on at once, so
+// that 48 of them do not cost 48 round trips in a row.
+const expandParallel = 8
 
 // expandAccepted expands the plan of an event that was just posted. It tells
 // the producer nothing when that fails: the event is safe, and Run finishes it.
@@ -93,40 +87,47 @@ func (s *Service) parts(targets []schedule.Target) map[int][]schedule.Target {
 	return parts
 }
 
-// expand enqueues what a plan holds and strikes each partition that is through.
-// One partition's error does not keep the others from going on: on a cluster
-// they may live on another server. All errors are returned, joined.
+// expand enqueues what a plan holds, then strikes the partitions that are
+// through: only then, so that a cut in between repeats chunks, which is
+// harmless, and never drops one. One partition's error does not keep the others
+// from going on: on a cluster they may live on another server. All errors are
+// returned, joined.
 func (s *Service) expand(ctx context.Context, plan schedule.Plan) error {
 	var (
 		g    errgroup.Group
 		mu   sync.Mutex
+		done []int
 		errs []error
 	)
 	g.SetLimit(expandParallel)
-	for _, part := range slices.Sorted(maps.Keys(plan.Parts)) {
+	for part, targets := range plan.Parts {
 		g.Go(func() error {
-			if err := s.expandPart(ctx, plan, part); err != nil {
-				mu.Lock()
+			err := s.enqueue(ctx, plan, part, targets)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
 				errs = append(errs, err)
-				mu.Unlock()
+			} else {
+				done = append(done, part)
 			}
 			return nil
 		})
 	}
 	_ = g.Wait() // errors are in errs: the group would keep but one
+	if len(done) > 0 {
+		if _, err := s.store.Strike(ctx, plan.EventID, done...); err != nil {
+			errs = append(errs, fmt.Errorf("strike %d partitions: %w", len(done), err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
-// expandPart strikes the partition only after its last chunk is enqueued: a cut
-// in between repeats chunks, which is harmless, and never drops one.
-func (s *Service) expandPart(ctx context.Context, plan schedule.Plan, part int) error {
-	for chunk := range slices.Chunk(plan.Parts[part], maxChunk) {
+// enqueue makes the deliveries of one partition.
+func (s *Service) enqueue(ctx context.Context, plan schedule.Plan, part int, targets []schedule.Target) error {
+	for chunk := range slices.Chunk(targets, schedule.ChunkSize) {
 		if err := s.store.Enqueue(ctx, plan.EventID, plan.AcceptedAt, plan.ExpandBy, part, chunk); err != nil {
 			return fmt.Errorf("enqueue in partition %d: %w", part, err)
 		}
-	}
-	if _, err := s.store.Strike(ctx, plan.EventID, part); err != nil {
-		return fmt.Errorf("strike partition %d: %w", part, err)
 	}
 	return nil
 }

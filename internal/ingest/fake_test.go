@@ -3,7 +3,6 @@ package ingest
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +15,11 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
+)
+
+var (
+	_ Store     = (*schedule.Engine)(nil)
+	_ Directory = (*subscriber.Directory)(nil)
 )
 
 // fault is what happens to one call: it may be slow, fail before it does
@@ -49,6 +53,7 @@ type fakeEvent struct {
 }
 
 func newFake(t testing.TB) *fakeStore {
+	t.Helper()
 	return &fakeStore{t: t, parts: 4, events: map[string]*fakeEvent{}, deliveries: map[string]int{}}
 }
 
@@ -87,7 +92,7 @@ func (f *fakeStore) setFaults(fn func(n int, call string) fault) {
 
 func (f *fakeStore) Accept(ctx context.Context, e schedule.NewEvent) (acc schedule.Accepted, err error) {
 	err = f.do(ctx, "accept", func() error {
-		if len(e.BodyHash) == 0 || len(e.BodyHash) > 64 {
+		if e.BodyHash == "" || len(e.BodyHash) > 64 {
 			f.t.Errorf("body hash of %d bytes", len(e.BodyHash))
 		}
 		old, dup := f.events[e.ID]
@@ -151,15 +156,17 @@ func (f *fakeStore) Enqueue(ctx context.Context, id string, at, by time.Time, pa
 	})
 }
 
-func (f *fakeStore) Strike(ctx context.Context, id string, part int) (open bool, err error) {
+func (f *fakeStore) Strike(ctx context.Context, id string, parts ...int) (open bool, err error) {
 	err = f.do(ctx, "strike", func() error {
 		e := f.events[id]
-		for _, t := range e.plan[part] {
-			if f.deliveries[id+" "+t.SubscriberID] == 0 {
-				f.t.Errorf("partition %d struck before %s was enqueued", part, t.SubscriberID)
+		for _, part := range parts {
+			for _, t := range e.plan[part] {
+				if f.deliveries[id+" "+t.SubscriberID] == 0 {
+					f.t.Errorf("partition %d struck before %s was enqueued", part, t.SubscriberID)
+				}
 			}
+			delete(e.plan, part)
 		}
-		delete(e.plan, part)
 		open = len(e.plan) > 0
 		return nil
 	})
@@ -276,7 +283,7 @@ func setup(t testing.TB, subscribers int, opts Options) bundle {
 	b := bundle{store: newFake(t), dir: &fakeDir{}, reg: prometheus.NewRegistry()}
 	b.dir.set(subs(subscribers))
 	if opts.Logger == nil {
-		opts.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	opts.Registerer = b.reg
 	b.Service = New(b.store, b.dir, opts)

@@ -18,8 +18,8 @@ import (
 	"github.com/fanout/fanout/internal/subscriber"
 )
 
-// ErrMaxFanout: the event matches more subscribers than Options.MaxFanout.
-// Nothing was stored. Narrow the subscribers' filters or raise the limit.
+// ErrMaxFanout says that an event matches more subscribers than
+// Options.MaxFanout. Nothing was stored. Narrow the subscribers' filters or raise the limit.
 var ErrMaxFanout = errors.New("event matches too many subscribers")
 
 // Store is the part of the scheduler that ingest needs; *schedule.Engine is
@@ -27,27 +27,38 @@ var ErrMaxFanout = errors.New("event matches too many subscribers")
 // concurrent calls share a round trip. Every call MUST be safe to repeat with
 // the same arguments, since a lost reply is made good by doing so.
 type Store interface {
+	Partitions
+	Plans
 	// Accept MUST store the event with its plan in one step, or nothing of it.
 	// A second Accept of an id MUST change nothing: it gives the first answer
 	// with Duplicate set, or schedule.ErrConflict when the body hash differs.
 	// An event without targets MUST NOT stay open.
 	Accept(ctx context.Context, e schedule.NewEvent) (schedule.Accepted, error)
-	// Plan MUST return what is left to expand; no parts when nothing is.
-	Plan(ctx context.Context, eventID string) (schedule.Plan, error)
 	// Enqueue MUST create each target's delivery exactly once, however often
 	// and by however many processes it is called, and MUST refuse with
-	// schedule.ErrTooLate past expandBy. At most 256 targets, all of partition.
+	// schedule.ErrTooLate past expandBy. At most schedule.ChunkSize targets, all
+	// of that partition.
 	Enqueue(ctx context.Context, eventID string, acceptedAt, expandBy time.Time, partition int, targets []schedule.Target) error
-	// Strike MUST take the partition off the plan, and close the event when
-	// that was the last.
-	Strike(ctx context.Context, eventID string, partition int) (open bool, err error)
+}
+
+// Partitions says how the state is cut up, alike for events and subscribers.
+type Partitions interface {
+	// Partitions is their number.
+	Partitions() int
+	// PartitionOf an id, 0 to Partitions()-1, MUST never change.
+	PartitionOf(id string) int
+}
+
+// Plans is who is still to get an accepted event.
+type Plans interface {
+	// Plan MUST return what is left to expand; no parts when nothing is.
+	Plan(ctx context.Context, eventID string) (schedule.Plan, error)
+	// Strike MUST take these partitions off the plan, and close the event when
+	// none is left.
+	Strike(ctx context.Context, eventID string, partitions ...int) (open bool, err error)
 	// ClaimOpen MUST return plans that stood open for longer than after, and
 	// MUST NOT return one again, to anybody, until after has passed anew.
 	ClaimOpen(ctx context.Context, eventPartition, limit int, after time.Duration) ([]schedule.Plan, error)
-	// Partitions is how many partitions there are, of events and of subscribers.
-	Partitions() int
-	// PartitionOf a subscriber's id MUST never change.
-	PartitionOf(id string) int
 }
 
 // Directory says who wants an event; *subscriber.Directory is one.

@@ -1,7 +1,6 @@
 package ingest
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -83,14 +82,14 @@ func TestTrace(t *testing.T) {
 		for key, want := range map[attribute.Key]string{
 			"fanout.event_id": "evt-1", "fanout.event_type": "shipment.delivered", "fanout.deliveries": "3",
 		} {
-			if v, _ := attrs.Value(key); v.Emit() != want {
-				t.Errorf("%s is %q, want %q", key, v.Emit(), want)
+			if v, _ := attrs.Value(key); v.String() != want {
+				t.Errorf("%s is %q, want %q", key, v.String(), want)
 			}
 		}
 	}
 
 	b := setup(t, 1, Options{})
-	if _, err := b.Submit(context.Background(), validPost()); err != nil || b.store.events["evt-1"].Traceparent != "" {
+	if _, err := b.Submit(t.Context(), validPost()); err != nil || b.store.events["evt-1"].Traceparent != "" {
 		t.Errorf("without a span: %v, %q", err, b.store.events["evt-1"].Traceparent)
 	}
 }

@@ -25,14 +25,13 @@ const (
 // stopped or lost Redis. It ends only with ctx, and then returns nil; no Redis
 // error ends it. Run it once in every process that accepts events.
 func (s *Service) Run(ctx context.Context) error {
-	failures := 0
-	for ctx.Err() == nil {
+	failures, wait := 0, time.Duration(0)
+	for sleep(ctx, wait) {
 		r := s.sweep(ctx)
-		if ctx.Err() != nil {
+		if !sleep(ctx, 0) {
 			break // what failed now failed because of the stop
 		}
 		s.note(r)
-		var wait time.Duration
 		switch {
 		case r.err != nil && r.finished == 0:
 			failures++
@@ -41,12 +40,10 @@ func (s *Service) Run(ctx context.Context) error {
 				slog.Int("sweeps_failed", failures), slog.Int("failed", r.failed),
 				slog.Duration("wait", wait), slog.Any("error", r.err))
 		case r.more:
-			failures = 0
+			failures, wait = 0, 0
 		default:
-			failures = 0
-			wait = s.pause()
+			failures, wait = 0, s.pause()
 		}
-		sleep(ctx, wait)
 	}
 	return nil
 }
@@ -85,9 +82,10 @@ func (s *Service) sweep(ctx context.Context) swept {
 		plans, err := s.claim(ctx, part)
 		if err != nil {
 			r.fail(err)
-			continue
 		}
-		r.answered++
+		if err == nil || len(plans) > 0 { // an error may come with plans: one among them was not readable
+			r.answered++
+		}
 		r.more = r.more || len(plans) == claimLimit
 		for _, plan := range plans {
 			if err := s.resumeInTime(ctx, plan); err != nil {
@@ -105,7 +103,7 @@ func (s *Service) claim(ctx context.Context, part int) ([]schedule.Plan, error) 
 	defer cancel()
 	plans, err := s.store.ClaimOpen(ctx, part, claimLimit, s.opts.ResumeAfter)
 	if err != nil {
-		return nil, fmt.Errorf("claim open events of partition %d: %w", part, err)
+		return plans, fmt.Errorf("claim open events of partition %d: %w", part, err)
 	}
 	return plans, nil
 }
@@ -143,11 +141,13 @@ func (s *Service) pause() time.Duration {
 	return mean/2 + rand.N(mean+1) //nolint:gosec // spreads load, guards no secret
 }
 
-func sleep(ctx context.Context, d time.Duration) {
+// sleep waits for d, and returns false as soon as ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-t.C:
 	}
+	return ctx.Err() == nil
 }

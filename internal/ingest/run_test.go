@@ -45,7 +45,7 @@ func TestCrashAnywhereIsResumed(t *testing.T) {
 				t.Fatal("Submit never got through")
 			}
 		}
-		if n < 12 { // accept, and for each of four partitions two chunks and a strike
+		if n < 12 { // accept, two chunks for each of four partitions, a strike, and the run that gets through
 			t.Errorf("only %d calls were cut", n)
 		}
 	}
@@ -204,7 +204,8 @@ func TestReadyWhileOnePartitionIsAway(t *testing.T) {
 		b := setup(t, 1, Options{})
 		claims := 0
 		b.store.setFaults(func(_ int, call string) fault {
-			if claims++; call == "claim" && claims%4 == 0 {
+			claims++
+			if call == "claim" && claims%4 == 0 {
 				return fault{before: errDown}
 			}
 			return fault{}
