@@ -121,7 +121,7 @@ func clip(s string, n int) string {
 	for n > 0 && !utf8.RuneStart(s[n]) {
 		n--
 	}
-	return s[:n]
+	return strings.Clone(s[:n]) // and let go of the rest
 }
 
 // printable keeps an error on one line.

@@ -10,7 +10,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
 )
@@ -29,7 +31,7 @@ func explain(ctx context.Context, err error, t *tracer) Answer {
 	switch {
 	case errors.As(err, &blocked):
 		return Answer{Outcome: delivery.BlockedAddress, Err: blocked.Error()}
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case passed(ctx):
 		return Answer{Outcome: delivery.Timeout, Err: "timeout while " + string(at)}
 	case ctx.Err() != nil:
 		return Answer{Outcome: delivery.LeaseLost, Err: fmt.Sprintf("stopped by the sender while %s: %v", at, context.Cause(ctx))}
@@ -39,20 +41,30 @@ func explain(ctx context.Context, err error, t *tracer) Answer {
 		return Answer{Outcome: delivery.DNS, Err: fmt.Sprintf("cannot resolve %s: %s", dns.Name, dns.Err)}
 	case isTimeout(err):
 		return Answer{Outcome: delivery.Timeout, Err: "timeout while " + string(at)}
+	case isClosed(err):
+		return Answer{Outcome: delivery.Reset, Err: "connection closed by the endpoint while " + string(at)}
 	case errors.As(err, &op) && op.Op == "dial":
 		return Answer{Outcome: delivery.Connect, Err: "cannot connect: " + op.Err.Error()}
 	case isTLS(err):
-		return Answer{Outcome: delivery.TLS, Err: "tls: " + err.Error()}
-	case isClosed(err):
-		return Answer{Outcome: delivery.Reset, Err: "connection closed by the endpoint while " + string(at)}
+		return Answer{Outcome: delivery.TLS, Err: tlsWords(err)}
 	case tlsErr != nil: // the handshake's other errors have no type
-		return Answer{Outcome: delivery.TLS, Err: "tls: " + err.Error()}
+		return Answer{Outcome: delivery.TLS, Err: tlsWords(err)}
 	case at == writing || at == waiting:
 		// So do those of a kept-alive connection that was closed, and of HTTP/2: not
 		// one byte of an answer came.
 		return Answer{Outcome: delivery.Reset, Err: fmt.Sprintf("connection lost while %s: %v", at, err)}
 	}
 	return Answer{Outcome: delivery.Unknown, Err: fmt.Sprintf("failed while %s: %v", at, err)}
+}
+
+// passed says whether the deadline is over. A socket may report it a moment
+// before the context does.
+func passed(ctx context.Context) bool {
+	if err := ctx.Err(); err != nil {
+		return errors.Is(err, context.DeadlineExceeded)
+	}
+	end, ok := ctx.Deadline()
+	return ok && !time.Now().Before(end)
 }
 
 // ours says whether this machine, and not the endpoint, kept the connection from
@@ -91,6 +103,10 @@ func isTLS(err error) bool {
 		errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
+// tlsWords has the prefix that only some of crypto/tls's errors have.
+func tlsWords(err error) string { return "tls: " + strings.TrimPrefix(err.Error(), "tls: ") }
+
+// isClosed says whether the other side ended the connection.
 func isClosed(err error) bool {
 	for _, e := range []error{
 		io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, http.ErrServerClosed,

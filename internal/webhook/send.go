@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -208,7 +209,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Answer {
 	trace := &tracer{at: starting}
 
 	var a Answer
-	req, err := s.build(httptrace.WithClientTrace(ctx, trace.hooks()), r, start)
+	req, err := s.build(httptrace.WithClientTrace(ctx, trace.hooks()), r)
 	if err != nil {
 		a = refused(err)
 	} else if resp, err := s.client.Do(&retryablehttp.Request{Request: req}); err != nil {
@@ -231,12 +232,14 @@ var errRequest = errors.New("request cannot be built")
 // build makes the request, signed. It is put together by hand because
 // http.NewRequest sets GetBody, and with it net/http would send the body again
 // on a connection that died.
-func (s *Sender) build(ctx context.Context, r Request, start time.Time) (*http.Request, error) {
+func (s *Sender) build(ctx context.Context, r Request) (*http.Request, error) {
 	switch {
 	case r.Timeout <= 0:
 		return nil, fmt.Errorf("%w: no timeout", errRequest)
 	case len(r.Body) == 0: // net/http takes an empty body for one that it may replay
 		return nil, fmt.Errorf("%w: no body", errRequest)
+	case strings.IndexFunc(r.DeliveryID, func(c rune) bool { return c <= ' ' || c > '~' }) >= 0:
+		return nil, fmt.Errorf("%w: the delivery id cannot stand in a header", errRequest)
 	}
 	u, err := s.guard.parse(r.URL)
 	if err != nil {
@@ -246,7 +249,9 @@ func (s *Sender) build(ctx context.Context, r Request, start time.Time) (*http.R
 	if err != nil {
 		return nil, err
 	}
-	ctx = context.WithValue(ctx, deadlineKey{}, start.Add(r.Timeout))
+	if end, ok := ctx.Deadline(); ok {
+		ctx = context.WithValue(ctx, deadlineKey{}, end)
+	}
 	req := &http.Request{
 		Method: http.MethodPost, URL: u, Host: u.Host,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"golang.org/x/net/idna"
 )
@@ -91,9 +92,7 @@ func (g *Guard) checkHost(u *url.URL) (string, error) {
 		}
 		return host, g.CheckAddr(addr)
 	}
-	// Full-width digits and ideographic full stops become the ASCII ones, just
-	// as they would on the way to the dial.
-	host, err := idna.Lookup.ToASCII(host)
+	host, err := toASCII(host)
 	if err != nil {
 		return "", &BlockedError{Malformed, "the host is not a host name"}
 	}
@@ -118,6 +117,19 @@ func (g *Guard) checkHost(u *url.URL) (string, error) {
 			}
 		}
 		return "", &BlockedError{Loopback, "localhost is this machine"}
+	}
+	return host, nil
+}
+
+// toASCII is what net/http does on the way to the dial: full-width digits and
+// ideographic full stops become the ASCII ones.
+func toASCII(host string) (string, error) {
+	if strings.IndexFunc(host, func(c rune) bool { return c > unicode.MaxASCII }) < 0 {
+		return host, nil
+	}
+	host, err := idna.Lookup.ToASCII(host)
+	if err != nil {
+		return "", fmt.Errorf("host name: %w", err)
 	}
 	return host, nil
 }

@@ -1,0 +1,90 @@
+package webhook
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/fanout/fanout/internal/subscriber"
+)
+
+// leaks fails if an answer shows, in any form of printing it, the query of the
+// request's URL, its userinfo, or a secret.
+func leaks(t *testing.T, r Request, a Answer) {
+	t.Helper()
+	printed := fmt.Sprintf("%v %+v %#v %s", a, a, a, a.Err+a.Excerpt)
+	words := []string{"sw0rdfish", "sw0rd%66ish", "correct horse"}
+	for _, s := range r.Secrets {
+		_, key, _ := strings.Cut(s.Value, "_")
+		words = append(words, s.Value, key)
+	}
+	for _, w := range words {
+		if strings.Contains(printed, w) {
+			t.Errorf("%s: %q shows in %s", a.Outcome, w, printed)
+		}
+	}
+}
+
+// TestNothingLeaks goes through every way to fail, with a token in the query and
+// endpoints that echo all that they know.
+func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	const query = "?token=sw0rdfish&t2=sw0rd%66ish&pass=correct+horse"
+	echo, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", "http://%zz/"+query)
+		var code int
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &code)
+		w.WriteHeader(code)
+		fmt.Fprintf(w, "cannot POST %s %v %v, key %s", r.URL, r.URL.Query(), r.URL.RawQuery, vectorSecret)
+	})
+	wrong, _ := serveTLS(t, ca.issue(t, nil), false, status(200, ""))
+	hangsUp, _ := raw(t, func(_ int, _ net.Conn, r *bufio.Reader) { swallow(t, r) })
+	garbage, _ := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		if req, err := http.ReadRequest(r); err == nil {
+			_, _ = io.WriteString(c, "whoever says "+req.URL.RawQuery+" to me\r\n\r\n")
+		}
+	})
+	hangs, _ := raw(t, func(_ int, _ net.Conn, r *bufio.Reader) { _, _ = io.Copy(io.Discard, r) })
+	s := newSender(t, func(o *Options) {
+		o.Resolver = resolver(t, func(string, int) []netip.Addr { return nil })
+	})
+
+	secrets := []subscriber.Secret{{Value: vectorSecret}, {Value: vectors(t)[1].Secret}}
+	for _, url := range []string{
+		echo + "/301", echo + "/400", echo + "/404", echo + "/410", echo + "/429", echo + "/500", echo + "/503",
+		wrong, hangsUp, garbage, hangs, refusing(t),
+		strings.Replace(echo, "http:", "https:", 1), // not TLS
+		"http://no.such.host.example/", "http://10.0.0.1/", "http://127.1/", "ftp://example.com/",
+		"http://me:sw0rdfish@127.0.0.1/", "http://exa mple.com/", "http://[::1/", "://", "http://example.com:99999/",
+	} {
+		r := newRequest(url + query)
+		r.Secrets, r.Timeout = secrets, 2*short
+		a := s.Send(t.Context(), r)
+		if a.Err == "" {
+			t.Errorf("%s: no words in %+v", url, a)
+		}
+		leaks(t, r, a)
+		broken := r
+		broken.Secrets = append(secrets[:2:2], subscriber.Secret{Value: "whsec_sw0rdfish"})
+		leaks(t, r, s.Send(t.Context(), broken))
+	}
+}
+
+// TestErrIsOneBoundedLine, whatever an endpoint writes.
+func TestErrIsOneBoundedLine(t *testing.T) {
+	t.Parallel()
+	url, _ := raw(t, func(_ int, c net.Conn, r *bufio.Reader) {
+		swallow(t, r)
+		_, _ = io.WriteString(c, strings.Repeat("\x1b[31m\xff", 500)+"\r\n\r\n")
+	})
+	a := newSender(t).Send(t.Context(), newRequest(url))
+	if len(a.Err) > maxErr || strings.ContainsAny(a.Err, "\x1b\r\n\xff") || a.Err == "" {
+		t.Errorf("%d bytes: %q", len(a.Err), a.Err)
+	}
+}
