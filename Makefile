@@ -1,0 +1,83 @@
+# The targets with a ## are the ones to call; `make` lists them.
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X github.com/fanout/fanout/internal/boot.version=$(VERSION)
+
+GOLANGCI_VERSION    := 2.15.0
+GOVULNCHECK_VERSION := 1.9.0
+TOOLS := $(CURDIR)/.tools
+RULES := deploy/prometheus
+
+# What the generator reads, and what it writes.
+GENERATED := internal/httpapi/api.gen.go
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo build test test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- see it work: Go is all that is needed ---
+
+run: ## the whole service with demo receivers, until Ctrl-C
+	go run ./cmd/fanout dev
+
+demo: ## the same as a play that ends by itself; non-zero if anything was wrong
+	go run ./cmd/fanout dev --demo
+
+build: ## static binaries in bin/
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+# --- prove it ---
+
+# CGO is on because the race detector needs it; what is shipped has it off.
+test: ## all tests, with the race detector, in random order
+	@scripts/need redis-server chromium gcc
+	CGO_ENABLED=1 go test -race -shuffle=on -timeout 5m ./...
+
+test-interop: ## verify our signatures by the npm standardwebhooks package
+	@scripts/need node npm
+	cd test/interop && npm ci --silent --no-audit --no-fund
+	go test -tags interop -count 1 -timeout 2m ./test/interop/...
+
+bench: ## benchmarks of the hot pieces
+	@scripts/need redis-server
+	go test -run '^$$' -bench . -benchmem ./internal/...
+
+# --- keep it clean ---
+
+lint: lint-go check-generated lint-rules ## all static checks: code, generated code, alert rules
+
+lint-go: $(TOOLS)/golangci-lint.$(GOLANGCI_VERSION)
+	go vet ./...
+	$(TOOLS)/golangci-lint run ./...
+
+lint-rules:
+	@scripts/need promtool
+	promtool check config --lint-fatal --syntax-only $(RULES)/prometheus.yml
+	promtool check rules --lint-fatal $(RULES)/rules.yml
+	promtool test rules $(RULES)/rules_test.yml
+
+vuln: ## known vulnerabilities in what we use (needs the network)
+	go run golang.org/x/vuln/cmd/govulncheck@v$(GOVULNCHECK_VERSION) ./...
+
+fmt: $(TOOLS)/golangci-lint.$(GOLANGCI_VERSION) ## format the Go code
+	$(TOOLS)/golangci-lint fmt ./...
+
+generate: ## server types and routes from api/openapi.yaml
+	cd api && go tool oapi-codegen -config oapi-codegen.yaml openapi.yaml
+
+check-generated: ## fail if the generated code is not what the contract gives
+	@before=$$(mktemp) && trap 'rm -f "$$before"' EXIT && cp $(GENERATED) "$$before" && \
+	$(MAKE) --no-print-directory generate && \
+	{ cmp -s $(GENERATED) "$$before" || { echo "$(GENERATED) was stale: it is generated anew, commit it" >&2; exit 1; }; }
+
+tools: $(TOOLS)/golangci-lint.$(GOLANGCI_VERSION) ## the pinned linter in .tools/
+
+# The stamp carries the version, so that a new one is fetched when it changes.
+$(TOOLS)/golangci-lint.$(GOLANGCI_VERSION):
+	scripts/golangci-lint $(GOLANGCI_VERSION) $(TOOLS)
+	@touch $@
+
+clean: ## remove what was built, and the demo's data
+	rm -rf bin data .tools
