@@ -17,6 +17,11 @@ const askAtOnce = 2
 // from being asked in a tight loop.
 const minGap = 50 * time.Millisecond
 
+// reaskFor is how long an unanswered request keeps its seq. By then every lease
+// that it may have brought has expired, so there is nothing left to get back, and
+// a fresh seq gets past a reply that can never be read.
+const reaskFor = 2 * time.Minute
+
 // board is what the loop knows: which partitions have a reason to be asked, and
 // which slots are free. Anybody may change it, and rings the bell.
 type board struct {
@@ -35,7 +40,7 @@ type board struct {
 	reaskAt  time.Time
 }
 
-// partition is what is known of one partition. The zero value knows nothing.
+// partition is what is known of one partition.
 type partition struct {
 	seq   int64
 	woken bool      // work was announced since it was asked last
@@ -49,14 +54,21 @@ type partition struct {
 	// failed. Redis may have leased for it all the same, so it is asked again as
 	// it is, seq and rooms, until it is answered: the leases of a lost reply are
 	// got back rather than left to expire.
-	asked *schedule.LeaseRequest
-	lost  bool
+	asked   *schedule.LeaseRequest
+	askedAt time.Time
+	lost    bool
 	// narrowed says that a lane with room was left out of asked by the split.
 	narrowed bool
 }
 
-func newBoard(partitions int, s slots, m *metrics) board {
-	return board{bell: make(chan struct{}, 1), metrics: m, slots: s, parts: make([]partition, partitions)}
+func newBoard(partitions int, s slots, m *metrics) *board {
+	b := &board{bell: make(chan struct{}, 1), metrics: m, slots: s, parts: make([]partition, partitions)}
+	for i := range b.parts {
+		// A seq must not be below one of an earlier life, should somebody give a
+		// worker the same name again: the scheduler would refuse it.
+		b.parts[i].seq = time.Now().UnixMilli()
+	}
+	return b
 }
 
 // hasWork says whether there is reason to ask for more.
@@ -151,7 +163,7 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 		}
 		p.narrowed = narrowed(r, room)
 		reqs[i] = schedule.LeaseRequest{Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r}
-		p.asked = &reqs[i]
+		p.asked, p.askedAt = &reqs[i], now
 	}
 	return reqs
 }
@@ -169,10 +181,18 @@ func (b *board) pickLost(now time.Time) []schedule.LeaseRequest {
 	}
 	var reqs []schedule.LeaseRequest
 	for i := range b.parts {
-		if p := &b.parts[i]; p.lost {
-			p.lost = false // it is asked, and so in no other call
-			reqs = append(reqs, *p.asked)
+		p := &b.parts[i]
+		if !p.lost {
+			continue
 		}
+		p.lost = false // it is under way, and so in no other call
+		if now.Sub(p.askedAt) > reaskFor {
+			p.seq++
+			fresh := *p.asked
+			fresh.Seq = p.seq
+			p.asked, p.askedAt = &fresh, now
+		}
+		reqs = append(reqs, *p.asked)
 	}
 	return reqs
 }

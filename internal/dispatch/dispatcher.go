@@ -37,7 +37,7 @@ type Leaser interface {
 	// order of the requests. The same (Worker, Seq) of a partition MUST get the
 	// same leases again, with a current Now. On an error the replies that did
 	// arrive SHOULD be returned beside it, in their places; one that did not MUST
-	// have a zero Now. NextDue MUST be zero or later than what was leased.
+	// have a zero Now.
 	Lease(ctx context.Context, reqs []schedule.LeaseRequest) ([]schedule.LeaseReply, error)
 	// Wake sends partitions that got work. The channel MUST close when ctx ends,
 	// or when announcements may have been missed.
@@ -58,11 +58,15 @@ type Settler interface {
 // Overdue finds what nobody will settle. Times are Redis time.
 type Overdue interface {
 	PartitionOf(subscriberID string) int
-	// ExpiredLeases and ExpiredDeliveries look at all partitions in one round trip.
+	// ExpiredLeases and ExpiredDeliveries look at all partitions in one round trip,
+	// up to limit in each. What they return beside an error MUST be right, and the
+	// time that of the same reading.
 	ExpiredLeases(ctx context.Context, limit int) ([]schedule.Leased, time.Time, error)
 	ExpiredDeliveries(ctx context.Context, limit int) ([]delivery.Delivery, time.Time, error)
 	// Expire MUST end only deliveries that still wait, at the verdict's fence.
 	Expire(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
+	// Settle as in Settler. A reclaim MUST be refused while its lease is alive.
+	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
 }
 
 // Bodies reads payloads. A payload that is not there MUST give
@@ -135,9 +139,9 @@ func New(s Scheduler, dir Directory, send Sender, opts Options) *Dispatcher {
 	d.health = newHealth(d.log)
 	d.judge = &judge{worker: opts.Worker, version: opts.Version, metrics: d.metrics, log: d.log}
 	d.loop = newLoop(s, opts, d)
-	d.settler = newSettler(s, d.loop, d)
+	d.settler = newSettler(s, s.Partitions(), d.loop, d)
 	d.reaper = &reaper{
-		sched: s, dir: dir, bodies: d.bodies, judge: d.judge, settler: d.settler, loop: d.loop,
+		sched: s, dir: dir, bodies: d.bodies, judge: d.judge, settler: d.settler, board: d.loop.board,
 		every: opts.ReapEvery, health: d.health, metrics: d.metrics, log: d.log,
 	}
 	return d

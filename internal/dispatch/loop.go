@@ -23,7 +23,8 @@ func (l lease) claim() schedule.Claim { return schedule.Claim{ID: l.ID, Fence: l
 // meanwhile, and one more that asks again for what was not answered: so a broken
 // shard costs the others nothing.
 type loop struct {
-	board
+	*board
+
 	sched    Leaser
 	worker   string
 	safety   time.Duration

@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// Worker names this process in leases and evidence. It must be unique to the
 	// life of the process: the scheduler answers a repeated seq of one worker with
-	// its former leases. Default: host-pid-random.
+	// its former leases. One word without "=". Default: host-pid-random.
 	Worker string
 	// Version of the binary, for the evidence.
 	Version string

@@ -17,25 +17,28 @@ import (
 // next one at once.
 const reapLimit = 256
 
-// afterOutage is the reaper's pause after an error. It is longer than a settler's
-// longest one, so that workers which outlived an outage get to settle their own
-// leases before these are taken for lost.
+// afterOutage is the reaper's pause after an error, and once more when Redis is
+// back. It is longer than a settler's longest one, so that workers which outlived
+// an outage get to settle their own leases before these are taken for lost.
 const afterOutage = 3 * backoffMax
+
+var errOutageOver = errors.New("redis is back: leases get a moment to be settled by their workers")
 
 // reaper settles leases that expired, and ends deliveries that grew too old. Every
 // dispatcher has one; that several see the same is harmless, since fences let one
 // of them win.
 type reaper struct {
-	sched   Scheduler
+	sched   Overdue
 	dir     Directory
 	bodies  *bodies
 	judge   *judge
 	settler *settler
-	loop    *loop
+	board   *board
 	every   time.Duration
 	health  *health
 	metrics *metrics
 	log     *slog.Logger
+	outage  bool // the last look failed
 }
 
 // run looks until ends.lease. What it does can be broken off anywhere: the next
@@ -64,13 +67,17 @@ func (r *reaper) run(ends life) {
 func (r *reaper) leases(ends life) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ends.lease, callTimeout)
 	defer cancel()
-	expired, now, err := r.sched.ExpiredLeases(ctx, reapLimit)
-	if err != nil {
-		return false, fmt.Errorf("look for expired leases: %w", err)
+	expired, now, failed := r.sched.ExpiredLeases(ctx, reapLimit)
+	switch {
+	case failed != nil: // what was found all the same is not to wait for the rest
+		r.outage = true
+		failed = fmt.Errorf("look for expired leases: %w", failed)
+	case r.outage:
+		r.outage = false
+		return false, errOutageOver
 	}
 	clk := clock{redis: now, local: time.Now()}
 	verdicts, cancelled := map[int][]schedule.Verdict{}, map[int][]schedule.Claim{}
-	var failed error
 	for _, l := range expired {
 		p := r.sched.PartitionOf(l.SubscriberID)
 		if l.State != delivery.Leased {
@@ -120,13 +127,12 @@ func (r *reaper) lost(ctx context.Context, l schedule.Leased, now time.Time) (sc
 func (r *reaper) deliveries(ctx context.Context) (more bool, err error) {
 	call, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	expired, now, err := r.sched.ExpiredDeliveries(call, reapLimit)
-	if err != nil {
-		return false, fmt.Errorf("look for expired deliveries: %w", err)
+	expired, now, failed := r.sched.ExpiredDeliveries(call, reapLimit)
+	if failed != nil {
+		failed = fmt.Errorf("look for expired deliveries: %w", failed)
 	}
 	clk := clock{redis: now, local: time.Now()}
 	verdicts := map[int][]schedule.Verdict{}
-	var failed error
 	for _, d := range expired {
 		body, err := r.pin(ctx, d.EventID)
 		if err != nil {
@@ -210,7 +216,7 @@ func (r *reaper) applied(p int, v schedule.Verdict, clk clock) {
 		r.metrics.leasesLost.Inc()
 	}
 	if v.Next == delivery.Scheduled {
-		r.loop.due(p, clk.here(v.DueAt))
+		r.board.due(p, clk.here(v.DueAt))
 	}
 	r.log.Warn(what, "delivery_id", v.ID, "fence", v.Fence, "next", v.Next, "reason", v.Reason,
 		"give_back", v.GiveBack, "due_at", v.DueAt)

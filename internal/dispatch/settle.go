@@ -39,7 +39,7 @@ func (s settlement) overdue(now time.Time) bool {
 // the former has returned. A lone verdict never waits.
 type settler struct {
 	sched   Settler
-	board   *loop
+	board   *board
 	health  *health
 	metrics *metrics
 	log     *slog.Logger
@@ -57,10 +57,10 @@ type queue struct {
 	flushing bool
 }
 
-func newSettler(s Scheduler, l *loop, d *Dispatcher) *settler {
+func newSettler(s Settler, partitions int, l *loop, d *Dispatcher) *settler {
 	return &settler{
-		sched: s, board: l, health: d.health, metrics: d.metrics, log: d.log,
-		queues: make([]queue, s.Partitions()),
+		sched: s, board: l.board, health: d.health, metrics: d.metrics, log: d.log,
+		queues: make([]queue, partitions),
 	}
 }
 

@@ -1,0 +1,323 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/webhook"
+)
+
+// evidenceOf reads the attempts kept with a delivery.
+func evidenceOf(t *testing.T, rec record) []delivery.Attempt {
+	t.Helper()
+	out := make([]delivery.Attempt, len(rec.evidence))
+	for i, b := range rec.evidence {
+		if err := json.Unmarshal(b, &out[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+func TestRequestAndEvidence(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		at := r.now()
+		r.endpoint(answer(delivery.HTTP5xx, 503))
+		id := r.enqueue("e1", "s1")
+		r.state(id, delivery.Scheduled)
+		r.endpoint(answer(delivery.OK, 200))
+		after(time.Minute)
+		rec := r.state(id, delivery.Delivered)
+
+		got := r.requestsOf(id)
+		if len(got) != 2 {
+			t.Fatalf("%d requests", len(got))
+		}
+		first, second := got[0], got[1]
+		if first.Attempt != 1 || first.DeliveryCount != 1 || second.Attempt != 2 || second.DeliveryCount != 2 {
+			t.Errorf("attempts %d/%d and %d/%d", first.Attempt, first.DeliveryCount, second.Attempt, second.DeliveryCount)
+		}
+		if !first.Timestamp.Equal(at) || !second.Timestamp.Equal(second.at) {
+			t.Errorf("timestamps %v and %v, want Redis' clock at the request", first.Timestamp, second.Timestamp)
+		}
+		if string(first.Body) != `{"event":"e1"}` || first.Traceparent != ingestTraceparent {
+			t.Errorf("body %s, traceparent %s", first.Body, first.Traceparent)
+		}
+		if first.Timeout != 10*time.Second || first.RetryAfterCap != time.Hour {
+			t.Errorf("timeout %v, cap %v", first.Timeout, first.RetryAfterCap)
+		}
+		kept := evidenceOf(t, rec)
+		if len(kept) != 2 || kept[0].Outcome != delivery.HTTP5xx || kept[1].Outcome != delivery.OK {
+			t.Fatalf("evidence %+v, want the failure and the success after it", kept)
+		}
+		if a := kept[0]; a.Number != 1 || a.Fence != 1 || a.StartedAt != at.UnixMilli() || a.Status != 503 ||
+			a.Error == "" || a.Excerpt != "sorry" || a.Worker != "w1" || a.Version != "v1" {
+			t.Errorf("evidence %+v", a)
+		}
+		if rec.pinned != nil {
+			t.Error("the payload of a delivered one is pinned")
+		}
+		if n := r.metric("fanout_retries_scheduled_total", "http_5xx"); n != 1 {
+			t.Errorf("%v retries counted", n)
+		}
+	})
+}
+
+func TestSuccessAtOnceLeavesNoEvidence(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		id := r.enqueue("e1", "s1")
+		if rec := r.state(id, delivery.Delivered); len(rec.evidence) != 0 {
+			t.Errorf("evidence %s", rec.evidence)
+		}
+		if r.metric("fanout_delivery_age_seconds", "standard") != 1 || r.metric("fanout_attempt_duration_seconds", "standard") != 1 {
+			t.Error("age and duration were not observed")
+		}
+	})
+}
+
+func TestDeadLetters(t *testing.T) {
+	t.Parallel()
+	gone := func(r *rig) { r.set(func() { r.noLease = true }) }
+	for _, c := range []struct {
+		name    string
+		outcome delivery.Outcome
+		edit    func(*record)
+		missing bool // the payload
+		reason  delivery.Outcome
+		sent    int
+	}{
+		{name: "terminal answer", outcome: delivery.HTTP404, reason: delivery.HTTP404, sent: 1},
+		{name: "last attempt", outcome: delivery.Timeout, reason: delivery.Exhausted, sent: 1,
+			edit: func(d *record) { d.Attempts, d.DeliveryCount, d.Lane = 14, 14, delivery.Retry }},
+		{name: "next would be too late", outcome: delivery.Timeout, reason: delivery.Expired, sent: 1,
+			edit: func(d *record) { d.ExpiresAt = d.AcceptedAt.Add(time.Millisecond) }},
+		{name: "payload missing", missing: true, reason: delivery.PayloadMissing},
+		{name: "impossible record", outcome: delivery.Timeout, reason: delivery.BadRequest, sent: 1,
+			edit: func(d *record) { d.Releases = 7 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			run(t, Options{ReapEvery: never}, func(r *rig) {
+				r.endpoint(answer(c.outcome, 0))
+				gone(r)
+				edit := c.edit
+				if edit == nil {
+					edit = func(*record) {}
+				}
+				id := r.enqueue("e1", "s1", edit)
+				r.set(func() {
+					if c.missing {
+						delete(r.bodies, "e1")
+					}
+					r.noLease = false
+					r.announce(r.PartitionOf("s1"))
+				})
+				rec := r.state(id, delivery.Dead)
+				if rec.reason != c.reason {
+					t.Errorf("reason %q, want %q", rec.reason, c.reason)
+				}
+				if pinned := rec.pinned != nil && string(rec.pinned.Bytes) == `{"event":"e1"}`; pinned == c.missing {
+					t.Errorf("payload pinned: %v", pinned)
+				}
+				if n := len(r.requestsOf(id)); c.name != "impossible record" && n != c.sent {
+					t.Errorf("%d requests, want %d", n, c.sent)
+				}
+				if len(rec.evidence) != 1 {
+					t.Errorf("%d attempts kept", len(rec.evidence))
+				}
+				if n := r.metric("fanout_dead_letters_total", string(c.reason)); n != 1 {
+					t.Errorf("%v counted", n)
+				}
+				r.set(func() { rec := r.recs[id]; rec.Releases = 0 }) // so that run's own check is of real ones
+			})
+		})
+	}
+}
+
+// A success is a fact, whatever the counters say.
+func TestImpossibleRecordThatWasDelivered(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		id := r.enqueue("e1", "s1", func(d *record) { d.LeaseLosses = 2 })
+		r.state(id, delivery.Delivered)
+		if n := r.metric("fanout_dispatch_faults_total", faultImpossible); n != 1 {
+			t.Errorf("%v faults counted", n)
+		}
+	})
+}
+
+func TestPanicIsAnOutcome(t *testing.T) {
+	run(t, Options{Slots: 1}, func(r *rig) {
+		r.endpoint(func(context.Context, webhook.Request) webhook.Answer { panic("boom") })
+		id := r.enqueue("e1", "s1")
+		rec := r.state(id, delivery.Scheduled)
+		if rec.LastOutcome != delivery.Unknown || rec.Attempts != 1 {
+			t.Errorf("outcome %q after %d attempts", rec.LastOutcome, rec.Attempts)
+		}
+		if !strings.Contains(r.logs.String(), "attempt panicked") || !strings.Contains(r.logs.String(), id) {
+			t.Error("the log does not name the delivery")
+		}
+		r.endpoint(answer(delivery.OK, 200))
+		after(time.Minute) // and its only slot is free again
+		r.state(id, delivery.Delivered)
+	})
+}
+
+// What cannot be read is handed back: no verdict, no attempt spent.
+func TestUnreadableIsReleased(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(r *rig, on bool){
+		"payload": func(r *rig, on bool) {
+			r.set(func() {
+				r.lose["body"] = 0
+				if on {
+					r.lose["body"] = 1 << 30
+				}
+			})
+		},
+		"config": func(r *rig, on bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.dirErr = nil
+			if on {
+				r.dirErr = errors.New("redis is away")
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, Options{}, func(r *rig) {
+				fault(r, true)
+				id := r.enqueue("e1", "s1")
+				after(30 * time.Second)
+				rec := r.get(id)
+				if rec.Releases < 3 || rec.Releases > 30 || int64(rec.Attempts) != rec.DeliveryCount-int64(rec.Releases) {
+					t.Errorf("%d releases, %d attempts in 30s", rec.Releases, rec.Attempts)
+				}
+				fault(r, false)
+				after(5 * time.Second)
+				rec = r.state(id, delivery.Delivered)
+				if rec.Attempts != 1 || len(r.requestsOf(id)) != 1 || len(rec.evidence) != 0 {
+					t.Errorf("%d attempts, %d requests", rec.Attempts, len(r.requestsOf(id)))
+				}
+				if r.metric("fanout_releases_total", string(releaseUnreadable)) == 0 {
+					t.Error("releases are not counted")
+				}
+			})
+		})
+	}
+}
+
+// A blip while preparing costs nothing, not even a release.
+func TestBlipWhilePreparing(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.set(func() { r.lose["body"] = 2 })
+		id := r.enqueue("e1", "s1")
+		after(time.Second)
+		if rec := r.state(id, delivery.Delivered); rec.Releases != 0 {
+			t.Errorf("%d releases", rec.Releases)
+		}
+	})
+}
+
+func TestDeletedSubscriberIsReleased(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.mu.Lock()
+		r.subs["s1"] = nil
+		r.mu.Unlock()
+		id := r.enqueue("e1", "s1")
+		r.set(func() { r.slow["release"] = time.Second })
+		r.set(func() { r.recs[id].State = delivery.Cancelled }) // by whoever deleted the subscriber
+		after(2 * time.Second)
+		if n := len(r.requestsOf(id)); n != 0 {
+			t.Errorf("%d requests to a deleted subscriber", n)
+		}
+	})
+}
+
+// A lease with too little time left is not sent on: another worker may send it
+// while this request is still out.
+func TestLateLeaseIsReleased(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		slow := sub("s1")
+		slow.Policy.AttemptTimeout = delivery.Duration(time.Minute) // changed since the lease, which lasts 25s
+		r.mu.Lock()
+		r.subs["s1"] = slow
+		r.mu.Unlock()
+		r.set(func() { r.slow["release"] = time.Second })
+		id := r.enqueue("e1", "s1")
+		after(3 * time.Second)
+		if n := len(r.requestsOf(id)); n != 0 {
+			t.Errorf("%d requests", n)
+		}
+		if r.metric("fanout_releases_total", string(releaseLate)) == 0 {
+			t.Error("not counted")
+		}
+		r.mu.Lock()
+		r.subs["s1"] = sub("s1")
+		r.mu.Unlock()
+		after(3 * time.Second)
+		r.state(id, delivery.Delivered)
+	})
+}
+
+func TestTrace(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	run(t, Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}, func(r *rig) {
+		r.endpoint(answer(delivery.HTTP404, 404))
+		id := r.enqueue("e1", "s1")
+		rec := r.state(id, delivery.Dead)
+		ended := spans.Ended()
+		if len(ended) != 1 {
+			t.Fatalf("%d spans", len(ended))
+		}
+		span := ended[0]
+		if span.Parent().IsValid() || span.SpanKind() != trace.SpanKindClient {
+			t.Errorf("parent %v, kind %v: want a root of kind client", span.Parent(), span.SpanKind())
+		}
+		if l := span.Links(); len(l) != 1 || !strings.Contains(ingestTraceparent, l[0].SpanContext.TraceID().String()) {
+			t.Errorf("links %v, want the ingest span", l)
+		}
+		id16 := span.SpanContext().TraceID().String()
+		if kept := evidenceOf(t, rec); kept[0].TraceID != id16 {
+			t.Errorf("evidence names trace %q, want %q", kept[0].TraceID, id16)
+		}
+		if got := r.requestsOf(id)[0].Traceparent; got != "00-"+id16+"-"+span.SpanContext().SpanID().String()+"-01" {
+			t.Errorf("the receiver got traceparent %q", got)
+		}
+		for _, a := range span.Attributes() {
+			if strings.Contains(a.Value.Emit(), "hush") || strings.Contains(a.Value.Emit(), "/hook") {
+				t.Errorf("the span holds the URL: %v", a)
+			}
+		}
+		if strings.Contains(r.logs.String(), "hush") {
+			t.Error("the log holds the URL's query")
+		}
+	})
+}
+
+// A new event must not wait for its payload behind another's.
+func TestPayloadReadsAreShared(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.set(func() { r.slow["body"] = 100 * time.Millisecond })
+		for _, s := range []string{"s1", "s2", "s3", "s4", "s5"} {
+			r.enqueue("e1", s)
+		}
+		after(150 * time.Millisecond)
+		r.enqueue("e1", "s6")
+		synctest.Wait()
+		if n := r.count("body"); n != 1 {
+			t.Errorf("%d reads of one payload", n)
+		}
+		if n := len(r.requestsOf("")); n != 6 {
+			t.Errorf("%d requests", n)
+		}
+	})
+}
