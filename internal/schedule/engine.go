@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -71,13 +72,15 @@ type Engine struct {
 	rdb     redis.UniversalClient
 	opts    Options
 	scripts scripts
-	parts   []string // key prefixes of the partitions
-	events  []string // and of the event partitions
+	parts   []string    // key prefixes of the partitions
+	events  []string    // and of the event partitions
+	checked atomic.Bool // the layout in Redis is ours
 }
 
-// Open checks that Redis holds this layout, or claims an empty one for it, and
-// returns the engine. It returns ErrLayout if another schema or number of
-// partitions is there, ErrUnavailable if Redis does not answer.
+// Open returns an engine. It claims an empty Redis for this layout, or returns
+// ErrLayout if another schema or number of partitions is there. A Redis that is
+// away is no error: every call asks again until it has been seen once, and is
+// ErrUnavailable until then.
 func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine, error) {
 	if err := opts.defaults(); err != nil {
 		return nil, err
@@ -90,7 +93,49 @@ func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine
 		rdb: rdb, opts: opts, scripts: loadScripts(offset),
 		parts: tags("", opts.Partitions), events: tags("e", opts.Partitions),
 	}
-	return e, e.claimLayout(ctx)
+	if err := e.layout(ctx); err != nil && !errors.Is(err, ErrUnavailable) {
+		return nil, err
+	}
+	return e, nil
+}
+
+// layout makes sure, before the first command, that Redis holds this layout.
+func (e *Engine) layout(ctx context.Context) error {
+	if e.checked.Load() {
+		return nil
+	}
+	err := e.claimLayout(ctx)
+	if err == nil {
+		e.checked.Store(true)
+	}
+	return err
+}
+
+// pipe sends commands in one round trip (one per primary in a cluster). Its error
+// says that none was sent, because Redis is away or holds another layout; else
+// each command has its own.
+func (e *Engine) pipe(ctx context.Context, queue func(p redis.Pipeliner)) ([]redis.Cmder, error) {
+	if err := e.layout(ctx); err != nil {
+		return nil, err
+	}
+	// Pipelined's error is that of its first failed command.
+	cmds, _ := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		queue(p)
+		return nil
+	})
+	return cmds, nil
+}
+
+// read sends commands in one round trip and returns the first failure of any. What
+// is not there is no failure: its command holds the empty value.
+func (e *Engine) read(ctx context.Context, op string, queue func(p redis.Pipeliner)) error {
+	cmds, err := e.pipe(ctx, queue)
+	for _, cmd := range cmds {
+		if err == nil && !errors.Is(cmd.Err(), redis.Nil) {
+			err = classify(op, cmd.Err())
+		}
+	}
+	return err
 }
 
 // claimLayout writes schema and P if they are not there, and compares them.
@@ -116,8 +161,12 @@ func (e *Engine) claimLayout(ctx context.Context) error {
 	return nil
 }
 
-// Ping says whether Redis answers: nil, or ErrUnavailable.
+// Ping says whether Redis answers and holds this layout: nil, ErrUnavailable or
+// ErrLayout.
 func (e *Engine) Ping(ctx context.Context) error {
+	if err := e.layout(ctx); err != nil {
+		return err
+	}
 	return classify("ping", e.rdb.Ping(ctx).Err())
 }
 

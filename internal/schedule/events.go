@@ -134,13 +134,12 @@ func (e *Engine) Plan(ctx context.Context, eventID string) (Plan, error) {
 	prefix := e.eventPrefix(eventID)
 	var hash *redis.SliceCmd
 	var left *redis.StringSliceCmd
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "plan", func(p redis.Pipeliner) {
 		hash = p.HMGet(ctx, prefix+"ev:"+eventID, "at", "eb", "subs")
 		left = p.SMembers(ctx, prefix+"left:"+eventID)
-		return nil
 	})
 	if err != nil {
-		return Plan{}, classify("plan", err)
+		return Plan{}, err
 	}
 	if hash.Val()[0] == nil {
 		return Plan{}, fmt.Errorf("plan: event %s: %w", eventID, ErrNotFound)
@@ -168,13 +167,12 @@ func (e *Engine) Event(ctx context.Context, id string) (Event, error) {
 	prefix := e.eventPrefix(id)
 	var hash *redis.SliceCmd
 	var left *redis.IntCmd
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "event", func(p redis.Pipeliner) {
 		hash = p.HMGet(ctx, prefix+"ev:"+id, "at", "n", "m", "subs")
 		left = p.Exists(ctx, prefix+"left:"+id)
-		return nil
 	})
 	if err != nil {
-		return Event{}, classify("event", err)
+		return Event{}, err
 	}
 	if hash.Val()[0] == nil {
 		return Event{}, fmt.Errorf("event %s: %w", id, ErrNotFound)
@@ -201,9 +199,16 @@ func (e *Engine) Event(ctx context.Context, id string) (Event, error) {
 // Body returns an event's payload, or ErrNotFound once its lifetime, which
 // outlives every delivery of the event, has passed.
 func (e *Engine) Body(ctx context.Context, eventID string) (Body, error) {
-	b, err := e.rdb.Get(ctx, e.eventPrefix(eventID)+"body:"+eventID).Bytes()
+	var cmd *redis.StringCmd
+	err := e.read(ctx, "body", func(p redis.Pipeliner) {
+		cmd = p.Get(ctx, e.eventPrefix(eventID)+"body:"+eventID)
+	})
 	if err != nil {
-		return Body{}, classify("body of event "+eventID, err)
+		return Body{}, err
+	}
+	b, err := cmd.Bytes()
+	if err != nil {
+		return Body{}, fmt.Errorf("body of event %s: %w", eventID, ErrNotFound)
 	}
 	return decodeBody(b)
 }

@@ -60,21 +60,20 @@ type call struct {
 	args   []any
 }
 
-// run runs calls in one round trip (one per primary in a cluster) and returns an
-// answer for each. A script that Redis does not know (first use, restart, SCRIPT
-// FLUSH) is sent in full in a second round trip: NOSCRIPT changed nothing, so
-// only those calls are repeated. go-redis' own Script.Run cannot do that inside a
-// pipeline.
-func (e *Engine) run(ctx context.Context, calls []call) []*redis.Cmd {
+// run runs calls in one round trip and returns an answer for each. A script that
+// Redis does not know (first use, restart, SCRIPT FLUSH) is sent in full in a
+// second one: NOSCRIPT changed nothing, so only those calls are repeated.
+// go-redis' own Script.Run cannot do that inside a pipeline.
+func (e *Engine) run(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
 	cmds := make([]*redis.Cmd, len(calls))
-	// The error of Pipelined is that of the first failed command; each command
-	// has its own, and the caller looks at those.
-	_, _ = e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err := e.pipe(ctx, func(p redis.Pipeliner) {
 		for i, c := range calls {
 			cmds[i] = p.EvalSha(ctx, c.script.sha, []string{c.prefix}, c.args...)
 		}
-		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	var again []int
 	for i, cmd := range cmds {
 		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
@@ -82,22 +81,24 @@ func (e *Engine) run(ctx context.Context, calls []call) []*redis.Cmd {
 		}
 	}
 	if len(again) == 0 {
-		return cmds
+		return cmds, nil
 	}
-	_, _ = e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_, err = e.pipe(ctx, func(p redis.Pipeliner) {
 		for _, i := range again {
 			c := calls[i]
 			cmds[i] = p.Eval(ctx, c.script.text, []string{c.prefix}, c.args...)
 		}
-		return nil
 	})
-	return cmds
+	return cmds, err
 }
 
 // run1 runs one script.
 func (e *Engine) run1(ctx context.Context, s script, prefix string, args ...any) (any, error) {
-	cmd := e.run(ctx, []call{{s, prefix, args}})[0]
-	v, err := cmd.Result()
+	cmds, err := e.run(ctx, []call{{s, prefix, args}})
+	if err != nil {
+		return nil, err
+	}
+	v, err := cmds[0].Result()
 	return v, classify(s.name, err)
 }
 

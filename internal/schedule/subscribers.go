@@ -53,22 +53,18 @@ func (e *Engine) configs(ctx context.Context, ids []string) ([]Config, error) {
 	blobs := make([]*redis.StringCmd, len(ids))
 	// Version before blob: if a change comes between, a new blob is filed under the
 	// old version and will be read again, never an old blob under the new one.
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "config", func(p redis.Pipeliner) {
 		for i, id := range ids {
 			prefix := e.parts[e.PartitionOf(id)]
 			hashes[i] = p.HMGet(ctx, prefix+"sub:"+id, "v", "tomb")
 			blobs[i] = p.Get(ctx, prefix+"cfg:"+id)
 		}
-		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, classify("config", err)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]Config, len(ids))
 	for i, id := range ids {
-		if err := hashes[i].Err(); err != nil {
-			return nil, classify("config", err)
-		}
 		out[i].ID = id
 		h := hashes[i].Val()
 		if h[0] == nil {
@@ -93,14 +89,13 @@ func (e *Engine) ListConfigs(ctx context.Context, after string, limit int) ([]Co
 		from = "(" + after
 	}
 	lists := make([]*redis.StringSliceCmd, len(e.parts))
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "list configs", func(p redis.Pipeliner) {
 		for i, prefix := range e.parts {
 			lists[i] = p.ZRangeByLex(ctx, prefix+"subs", &redis.ZRangeBy{Min: from, Max: "+", Count: int64(limit)})
 		}
-		return nil
 	})
 	if err != nil {
-		return nil, classify("list configs", err)
+		return nil, err
 	}
 	var ids []string
 	for _, l := range lists {
@@ -117,22 +112,20 @@ func (e *Engine) ListConfigs(ctx context.Context, after string, limit int) ([]Co
 // subscriber there. One round trip.
 func (e *Engine) Generations(ctx context.Context) ([]int64, error) {
 	cmds := make([]*redis.StringCmd, len(e.parts))
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "generations", func(p redis.Pipeliner) {
 		for i, prefix := range e.parts {
 			cmds[i] = p.Get(ctx, prefix+"gen")
 		}
-		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, classify("generations", err)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]int64, len(cmds))
 	for i, c := range cmds {
-		n, err := c.Int64()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, classify("generations", err)
+		// A partition in which nothing was ever written has none: 0.
+		if out[i], err = c.Int64(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("generations: %w", err)
 		}
-		out[i] = n
 	}
 	return out, nil
 }
@@ -147,12 +140,16 @@ func (e *Engine) Changes(ctx context.Context, partition int, since int64) ([]Con
 	gen := since
 	var out []Config
 	for {
-		page, err := e.rdb.ZRangeByScoreWithScores(ctx, prefix+"changes", &redis.ZRangeBy{
-			Min: fmt.Sprintf("(%d", gen), Max: "+inf", Count: changesPage,
-		}).Result()
+		var cmd *redis.ZSliceCmd
+		err := e.read(ctx, "changes", func(p redis.Pipeliner) {
+			cmd = p.ZRangeByScoreWithScores(ctx, prefix+"changes", &redis.ZRangeBy{
+				Min: fmt.Sprintf("(%d", gen), Max: "+inf", Count: changesPage,
+			})
+		})
 		if err != nil {
-			return nil, since, classify("changes", err)
+			return nil, since, err
 		}
+		page := cmd.Val()
 		ids := make([]string, len(page))
 		for i, z := range page {
 			ids[i] = z.Member.(string) //nolint:forcetypeassert,errcheck // go-redis returns strings

@@ -28,7 +28,11 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	for p, prefix := range e.parts {
 		calls[p] = call{e.scripts.sample, prefix, args}
 	}
-	for _, cmd := range e.run(ctx, calls) {
+	cmds, err := e.run(ctx, calls)
+	if err != nil {
+		return Sample{}, err
+	}
+	for _, cmd := range cmds {
 		v, err := cmd.Result()
 		if err != nil {
 			return Sample{}, classify("sample", err)
@@ -40,16 +44,18 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 		}
 	}
 	open := make([]*redis.IntCmd, len(e.events))
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err = e.read(ctx, "sample", func(p redis.Pipeliner) {
 		for i, prefix := range e.events {
 			open[i] = p.ZCard(ctx, prefix+"open")
 		}
-		return nil
 	})
+	if err != nil {
+		return Sample{}, err
+	}
 	for _, c := range open {
 		s.OpenEvents += c.Val()
 	}
-	return s, classify("sample", err)
+	return s, nil
 }
 
 // add takes in one partition's answer.
@@ -90,32 +96,27 @@ func (e *Engine) Delivery(ctx context.Context, id string) (Evidence, error) {
 
 // Deliveries returns those of the ids that exist, in order, in one round trip.
 func (e *Engine) Deliveries(ctx context.Context, ids []string) ([]delivery.Delivery, error) {
-	cmds := make([]*redis.StringCmd, len(ids))
-	for _, id := range ids {
-		if _, err := e.partitionOfDelivery(id); err != nil {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		p, err := e.partitionOfDelivery(id)
+		if err != nil {
 			return nil, err
 		}
+		keys[i] = e.parts[p] + "d:" + id
 	}
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, id := range ids {
-			part, err := e.partitionOfDelivery(id)
-			if err != nil {
-				return err
-			}
-			cmds[i] = p.Get(ctx, e.parts[part]+"d:"+id)
+	cmds := make([]*redis.StringCmd, len(ids))
+	err := e.read(ctx, "deliveries", func(p redis.Pipeliner) {
+		for i, key := range keys {
+			cmds[i] = p.Get(ctx, key)
 		}
-		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, classify("deliveries", err)
+	if err != nil {
+		return nil, err
 	}
 	var out []delivery.Delivery
 	for i, c := range cmds {
 		if errors.Is(c.Err(), redis.Nil) {
 			continue
-		}
-		if c.Err() != nil {
-			return nil, classify("deliveries", c.Err())
 		}
 		r, err := decode(ids[i], c.Val())
 		if err != nil {
@@ -130,14 +131,13 @@ func (e *Engine) Deliveries(ctx context.Context, ids []string) ([]delivery.Deliv
 // evidence.
 func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error) {
 	heads := make([]*redis.ZSliceCmd, len(e.parts))
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "dead letters", func(p redis.Pipeliner) {
 		for i, prefix := range e.parts {
 			heads[i] = p.ZRevRangeWithScores(ctx, prefix+"dead", 0, int64(limit)-1)
 		}
-		return nil
 	})
 	if err != nil {
-		return nil, classify("dead letters", err)
+		return nil, err
 	}
 	var all []redis.Z
 	for _, h := range heads {
@@ -177,23 +177,19 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error)
 func (e *Engine) evidence(ctx context.Context, prefix string, ids []string) ([]Evidence, error) {
 	recs := make([]*redis.StringCmd, len(ids))
 	atts := make([]*redis.StringSliceCmd, len(ids))
-	_, err := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := e.read(ctx, "evidence", func(p redis.Pipeliner) {
 		for i, id := range ids {
 			recs[i] = p.Get(ctx, prefix+"d:"+id)
 			atts[i] = p.LRange(ctx, prefix+"att:"+id, 0, -1)
 		}
-		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, classify("evidence", err)
+	if err != nil {
+		return nil, err
 	}
 	var out []Evidence
 	for i, id := range ids {
 		if errors.Is(recs[i].Err(), redis.Nil) {
 			continue
-		}
-		if recs[i].Err() != nil {
-			return nil, classify("evidence", recs[i].Err())
 		}
 		r, err := decode(id, recs[i].Val())
 		if err != nil {

@@ -23,8 +23,8 @@ func (e *Engine) Lease(ctx context.Context, reqs []LeaseRequest) ([]LeaseReply, 
 		}}
 	}
 	out := make([]LeaseReply, len(reqs))
-	var failed error
-	for i, cmd := range e.run(ctx, calls) {
+	cmds, failed := e.run(ctx, calls)
+	for i, cmd := range cmds {
 		v, err := cmd.Result()
 		if err == nil {
 			out[i], err = leaseReply(v)
@@ -127,7 +127,9 @@ func (e *Engine) ExpiredLeases(ctx context.Context, limit int) ([]Leased, time.T
 	var out []Leased
 	now, err := e.each(ctx, e.scripts.expiredLeases, limit, func(r *reply) error {
 		l, err := leased(r)
-		out = append(out, l)
+		if err == nil {
+			out = append(out, l)
+		}
 		return err
 	})
 	return out, now, err
@@ -139,7 +141,9 @@ func (e *Engine) ExpiredDeliveries(ctx context.Context, limit int) ([]delivery.D
 	now, err := e.each(ctx, e.scripts.expiredDeliveries, limit, func(r *reply) error {
 		id := r.text()
 		rec, err := decode(id, r.text())
-		out = append(out, rec.Delivery)
+		if err == nil {
+			out = append(out, rec.Delivery)
+		}
 		return err
 	})
 	return out, now, err
@@ -153,7 +157,11 @@ func (e *Engine) each(ctx context.Context, s script, limit int, read func(*reply
 		calls[p] = call{s, prefix, []any{limit}}
 	}
 	var now time.Time
-	for _, cmd := range e.run(ctx, calls) {
+	cmds, err := e.run(ctx, calls)
+	if err != nil {
+		return now, err
+	}
+	for _, cmd := range cmds {
 		v, err := cmd.Result()
 		if err != nil {
 			return now, classify(s.name, err)
@@ -179,8 +187,12 @@ func (e *Engine) Trim(ctx context.Context, limit int) (int, error) {
 	for p, prefix := range e.parts {
 		calls[p] = call{e.scripts.trim, prefix, []any{e.opts.DeadRetention.Milliseconds(), limit}}
 	}
+	cmds, err := e.run(ctx, calls)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
-	for _, cmd := range e.run(ctx, calls) {
+	for _, cmd := range cmds {
 		trimmed, err := cmd.Int()
 		if err != nil {
 			return n, classify("trim", err)
