@@ -53,7 +53,7 @@ func TestSnapshot(t *testing.T) {
 	if diff := cmp.Diff(want, got.Classes); diff != "" {
 		t.Errorf("classes (-want +got):\n%s", diff)
 	}
-	if got.At != redisNow || got.Ledger != s.Ledger || got.Leases != 64 || got.Ready != 12 || got.Scheduled != 9 ||
+	if !got.At.Equal(redisNow) || got.Ledger != s.Ledger || got.Leases != 64 || got.Ready != 12 || got.Scheduled != 9 ||
 		got.DeadLetters != 4 || got.OpenEvents != 1 {
 		t.Errorf("counts were not taken over: %+v", got)
 	}
@@ -90,7 +90,7 @@ func TestFailures(t *testing.T) {
 	got := failuresOf([]schedule.DeadLetter{deadLetter(delivery.Exhausted, "busy"), never, gone})
 
 	base := Failure{
-		DeliveryID: never.ID, SubscriberID: "sub_01JDN8ZK", EventID: "evt_01JDN9Q4",
+		DeliveryID: never.ID, SubscriberID: "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF", EventID: "evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC",
 		Outcome: delivery.HTTP5xx, Reason: delivery.Exhausted, Status: 503, Attempts: 15, At: ago(time.Minute),
 		Said: "answered 503: busy",
 	}

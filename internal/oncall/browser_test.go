@@ -77,6 +77,7 @@ func browser(t *testing.T) (context.Context, *record) {
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("no-sandbox", true), chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true))
+	//nolint:usetesting // t.Context is over before the cleanup below, which closes the browser
 	alloc, cancelAlloc := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(func() {
@@ -150,7 +151,7 @@ func do(ctx context.Context, t *testing.T, what string, steps ...chromedp.Action
 
 func waitFor(ctx context.Context, t *testing.T, what, expression string) {
 	t.Helper()
-	_, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(5*time.Second)))
+	_, err := chromedp.Run(ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(15*time.Second)))
 	if err != nil {
 		text, _ := chromedp.Run(ctx, chromedp.Evaluate[string](`document.title + "\n" + document.body.innerText`))
 		t.Fatalf("waiting for %s: %v\nthe page reads:\n%s", what, err, text)
@@ -170,7 +171,7 @@ func screenshots(ctx context.Context, t *testing.T) {
 		for _, scheme := range []string{"light", "dark"} {
 			do(ctx, t, "set the size", chromedp.EmulateViewport(size.width, size.height, chromedp.EmulateScale(2)))
 			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
-				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}, //nolint:misspell // CSS names it so
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -219,7 +220,7 @@ func deadLetters() []schedule.DeadLetter {
 	hostile := deadLetter(delivery.Exhausted, `<script>alert(1)</script><img src="https://evil.example/x.png" onerror=alert(2)>`)
 	gone := deadLetter(delivery.Gone, "This endpoint was removed.\r\nSee https://status.example/")
 	gone.History[0].Error, gone.LastOutcome, gone.Attempts = "answered 410", delivery.Gone, 1
-	gone.ID, gone.SubscriberID = delivery.NewID("evt_01JDNA1C", "sub_01JDN9AA"), "sub_01JDN9AA"
+	gone.ID, gone.SubscriberID = delivery.NewID("evt_01JDNA1C", "sub_01JDN9AAB3C5D7E9F1G3H5J7KM"), "sub_01JDN9AAB3C5D7E9F1G3H5J7KM"
 	full := deadLetter(delivery.HeldFull, "")
 	full.History, full.LastOutcome, full.Attempts = nil, "", 0
 	full.ID = delivery.NewID("evt_01JDNA7Q", full.SubscriberID)

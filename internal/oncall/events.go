@@ -46,29 +46,13 @@ func (o *OnCall) Events() http.Handler {
 // stream writes until somebody has had enough. A slow client skips samples: it
 // always gets the newest, and none are queued for it.
 func (o *OnCall) stream(w http.ResponseWriter, r *http.Request) {
-	rc := http.NewResponseController(w)
-	send := func(b []byte) bool {
-		err := rc.SetWriteDeadline(time.Now().Add(o.writeTimeout))
-		if err == nil {
-			_, err = w.Write(b)
-		}
-		if err == nil {
-			err = rc.Flush()
-		}
-		if err != nil {
-			o.log.DebugContext(r.Context(), "on-call stream ended", "error", err)
-		}
-		return err == nil
-	}
 	beat := time.NewTimer(o.heartbeat)
 	defer beat.Stop()
 	// A page that lost its stream comes back after 2 s, not in the browser's own time.
-	ok := send([]byte("retry: 2000\n\n"))
+	ok := o.send(w, r, []byte("retry: 2000\n\n"))
 	for ok {
 		frame, next := o.event()
-		if ok = send(frame); !ok {
-			return
-		}
+		ok = o.send(w, r, frame)
 		for fresh := false; ok && !fresh; {
 			beat.Reset(o.heartbeat)
 			select {
@@ -79,10 +63,26 @@ func (o *OnCall) stream(w http.ResponseWriter, r *http.Request) {
 			case <-next:
 				fresh = true
 			case <-beat.C: // a comment: tells both ends that the other is there
-				ok = send([]byte(": still here\n\n"))
+				ok = o.send(w, r, []byte(": still here\n\n"))
 			}
 		}
 	}
+}
+
+// send writes and flushes within the write timeout, or says that the stream is over.
+func (o *OnCall) send(w http.ResponseWriter, r *http.Request, b []byte) bool {
+	rc := http.NewResponseController(w)
+	err := rc.SetWriteDeadline(time.Now().Add(o.writeTimeout))
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	if err == nil {
+		err = rc.Flush()
+	}
+	if err != nil {
+		o.log.DebugContext(r.Context(), "on-call stream ended", "error", err)
+	}
+	return err == nil
 }
 
 // event is the frame of the present tick, drawn once for all watchers, and the

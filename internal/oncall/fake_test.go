@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
-	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -82,7 +83,7 @@ func late() schedule.Sample {
 }
 
 func deadLetter(reason delivery.Outcome, excerpt string) schedule.DeadLetter {
-	d := delivery.New("evt_01JDN9Q4", "sub_01JDN8ZK", ago(time.Hour), 24*time.Hour)
+	d := delivery.New("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF", ago(time.Hour), 24*time.Hour)
 	d.State, d.Attempts, d.LastOutcome, d.LastStatus, d.EndedAt = delivery.Dead, 15, delivery.HTTP5xx, 503, ago(time.Minute)
 	return schedule.DeadLetter{
 		Delivery: d, Reason: reason,

@@ -2,6 +2,7 @@ package oncall
 
 import (
 	"bytes"
+	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"strings"
@@ -14,7 +15,7 @@ import (
 func exposition(t *testing.T, reg *prometheus.Registry) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest("GET", "/metrics", nil))
+	promhttp.HandlerFor(reg, promhttp.HandlerOpts{}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	return rec.Body.String()
 }
 

@@ -121,7 +121,7 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	sum := sha256.Sum256(content)
-	w.Header().Set("Etag", `"`+hex.EncodeToString(sum[:8])+`"`)
+	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:8])+`"`)
 	w.Header().Set("Cache-Control", "no-cache") // ask, and mostly be told 304
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
 }

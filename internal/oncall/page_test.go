@@ -1,0 +1,255 @@
+package oncall
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/net/html"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+func get(t *testing.T, h http.Handler, path string, header ...string) (*http.Response, string) {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, path, http.NoBody)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	rec := httptest.NewRecorder()
+	h.ServeHTTP(rec, r)
+	res := rec.Result()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+func TestPage(t *testing.T) {
+	t.Parallel()
+	o := sampled(t, late(), deadLetters()...)
+	res, body := get(t, mux(o), "/oncall")
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("got %s, %s", res.Status, res.Header.Get("Content-Type"))
+	}
+	for _, want := range []string{
+		"<title>Breaching · fanout on call</title>",
+		"<noscript><meta http-equiv=\"refresh\" content=\"2\"></noscript>",
+		"Class standard is past its SLO of 30 s",
+		"18,204", "The ledger balances.", "14:03:02",
+		"oldest held delivery in standard, retry lane: 2 h",
+		"after http_5xx", "held_full", "sub_01JDN9AAB3C5D7E9F1G3H5J7KM", "never attempted",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if n := strings.Count(body, "<h1"); n != 1 {
+		t.Errorf("the page has %d h1, want 1", n)
+	}
+	if tables, captions := strings.Count(body, "<table"), strings.Count(body, "<caption"); tables != captions {
+		t.Errorf("%d tables have %d captions", tables, captions)
+	}
+	if strings.Count(body, "<th") != strings.Count(body, "scope=")+strings.Count(body, "<thead") {
+		t.Error("a header cell has no scope")
+	}
+	if strings.Contains(body, "ZgotmplZ") || strings.Contains(body, "<no value>") {
+		t.Error("the template refused a value")
+	}
+}
+
+// Each state has a page, told by its word and not by colour alone.
+func TestPageStates(t *testing.T) {
+	t.Parallel()
+	unbalanced := calm()
+	unbalanced.Ledger.Pending++
+	blind := sampled(t, late())
+	blind.latest.Taken = time.Now().Add(-42 * time.Second)
+	starting := newOnCall(t, &fakeSource{}, Options{})
+	for word, o := range map[string]*OnCall{
+		"Starting": starting, "Blind": blind, "Breaching": sampled(t, late()),
+		"Out of balance": sampled(t, unbalanced), "Within SLO": sampled(t, calm()),
+	} {
+		res, body := get(t, o.Page(), "/oncall")
+		if res.StatusCode != http.StatusOK || !strings.Contains(body, `<span id="word">`+word+`</span>`) {
+			t.Errorf("%s: got %s without the word", word, res.Status)
+		}
+	}
+	if _, body := get(t, blind.Page(), "/oncall"); !strings.Contains(body, "42 s ago") {
+		t.Error("a blind page does not say how old its sample is")
+	}
+}
+
+// liveMarkup lists what could run in the page beside its own script: scripts with
+// a body or another source, inline handlers and styles.
+func liveMarkup(t *testing.T, page string) []string {
+	t.Helper()
+	var found []string
+	for z := html.NewTokenizer(strings.NewReader(page)); ; {
+		if z.Next() == html.ErrorToken {
+			if err := z.Err(); !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			return found
+		}
+		tok := z.Token()
+		if tok.Type != html.StartTagToken && tok.Type != html.SelfClosingTagToken {
+			continue
+		}
+		own := tok.Data != "style" && tok.Data != "script" && tok.Data != "img"
+		for _, a := range tok.Attr {
+			own = own || tok.Data == "script" && a.Key == "src" && strings.HasPrefix(a.Val, "/oncall/static/")
+			if a.Key == "style" || strings.HasPrefix(a.Key, "on") || strings.Contains(a.Val, "javascript:") {
+				found = append(found, tok.String())
+			}
+		}
+		if !own {
+			found = append(found, tok.String())
+		}
+	}
+}
+
+// What endpoints answer is a stranger's text: it reaches the page as text, in the
+// document and in the stream.
+func TestPageHostile(t *testing.T) {
+	t.Parallel()
+	const hostile = "<script>alert(1)</script><img src=x onerror=alert(2)>\r\n\r\nevent: sample\r\ndata: \x1b[31m" +
+		"\u202Egnp.exe\u2066 \"'`</td></table> {{.}} \xff\xfe"
+	d := deadLetter(delivery.Exhausted, hostile)
+	d.SubscriberID, d.EventID = `"><script>a`, `' onmouseover='b`
+	d.LastOutcome, d.Reason = "<b>", "<i>"
+	o := sampled(t, calm(), d)
+	_, page := get(t, o.Page(), "/oncall")
+	frame, _ := o.event()
+	clean := sampled(t, calm(), deadLetter(delivery.Exhausted, "fine"))
+	_, plain := get(t, clean.Page(), "/oncall")
+	stream := strings.ReplaceAll(string(frame), "\ndata: ", "\n")
+	for name, text := range map[string]string{"page": page, "stream": stream} {
+		if got := liveMarkup(t, text); got != nil {
+			t.Errorf("the %s has live markup: %q", name, got)
+		}
+		if strings.ContainsAny(text, "\r\x1b\u202e\u2066") {
+			t.Errorf("the %s has control characters", name)
+		}
+		if !strings.Contains(text, "&lt;script&gt;alert(1)&lt;/script&gt;") {
+			t.Errorf("the %s does not show the excerpt as text", name)
+		}
+	}
+	if n := strings.Count("\n"+string(frame), "\nevent:"); n != 1 {
+		t.Errorf("the frame begins %d events, want 1", n)
+	}
+	if strings.Count(page, "<tr") != strings.Count(plain, "<tr") {
+		t.Error("the excerpt changed the structure of the table")
+	}
+}
+
+func TestPageHeaders(t *testing.T) {
+	t.Parallel()
+	h := mux(sampled(t, calm()))
+	const want = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	for _, path := range []string{"/oncall", "/oncall/static/oncall.css", "/oncall/static/none"} {
+		res, _ := get(t, h, path)
+		if got := res.Header.Get("Content-Security-Policy"); got != want {
+			t.Errorf("%s: policy is %q", path, got)
+		}
+		if res.Header.Get("X-Content-Type-Options") != "nosniff" {
+			t.Errorf("%s: type sniffing is allowed", path)
+		}
+	}
+}
+
+func TestStatic(t *testing.T) {
+	t.Parallel()
+	h := mux(sampled(t, calm()))
+	for name, typ := range map[string]string{
+		"oncall.css": "text/css; charset=utf-8", "oncall.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		res, body := get(t, h, "/oncall/static/"+name)
+		if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != typ || body == "" {
+			t.Errorf("%s: got %s, %s, %d bytes", name, res.Status, res.Header.Get("Content-Type"), len(body))
+		}
+		again, _ := get(t, h, "/oncall/static/"+name, "If-None-Match", res.Header.Get("ETag"))
+		if again.StatusCode != http.StatusNotModified {
+			t.Errorf("%s: the same file again is %s, want 304", name, again.Status)
+		}
+	}
+	for _, name := range []string{"page.html", "none.css", "", "%2e%2e%2fpage.html"} {
+		if res, _ := get(t, h, "/oncall/static/"+name); res.StatusCode != http.StatusNotFound {
+			t.Errorf("%q is %s, want 404", name, res.Status)
+		}
+	}
+}
+
+func TestJSON(t *testing.T) {
+	t.Parallel()
+	o := newOnCall(t, &fakeSource{sample: late(), dead: deadLetters()[:1]}, Options{Classes: map[string]time.Duration{
+		"standard": 30 * time.Second,
+	}})
+	res, _ := get(t, o.JSON(), "/v1/oncall")
+	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
+		t.Errorf("before the first sample: %s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
+	}
+	o.sample(t.Context())
+	res, body := get(t, o.JSON(), "/v1/oncall")
+	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("got %s, %s", res.Status, res.Header.Get("Content-Type"))
+	}
+	body = regexp.MustCompile(`"stale_seconds":[0-9.]+`).ReplaceAllString(body, `"stale_seconds":0`)
+	want := `{"now":"2031-05-04T14:03:02Z","stale_seconds":0,"classes":[{"class":"standard","slo_seconds":30,"breaching":true,` +
+		`"lanes":[{"lane":"fresh","oldest_eligible_age_seconds":0.4,"limited_age_seconds":0,"held_age_seconds":0},` +
+		`{"lane":"retry","oldest_eligible_age_seconds":48,"limited_age_seconds":3,"held_age_seconds":7200},` +
+		`{"lane":"redrive","oldest_eligible_age_seconds":0,"limited_age_seconds":0,"held_age_seconds":0}]}],` +
+		`"ledger":{"accepted":18204,"pending":231,"delivered":17966,"dead":4,"cancelled":3,"balanced":true},` +
+		`"leases":64,"ready":12,"scheduled":9,"dead_letters":4,"open_events":1,` +
+		`"last_failures":[{"delivery_id":"` + delivery.NewID("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF") + `",` +
+		`"subscriber_id":"sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF","event_id":"evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC","outcome":"http_5xx","reason":"exhausted",` +
+		`"attempts":15,"at":"2031-05-04T14:02:02Z"}]}` + "\n"
+	if diff := cmp.Diff(want, body); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+	_, body = get(t, sampled(t, schedule.Sample{Now: redisNow}).JSON(), "/v1/oncall")
+	if !strings.Contains(body, `"last_failures":[]`) {
+		t.Error("no failures must be an empty list, not null")
+	}
+}
+
+func TestClean(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		in, want string
+		cut      bool
+	}{
+		{"", "", false},
+		{"  two\r\n\t lines  ", "two lines", false},
+		{"\x00a\x1b[0m", "a [0m", false},
+		{"\u202Eabc\u200b", "abc", false},
+		{"abcdefghij", "abcdefghij", false},
+		{"abcdefghijk", "abcdefghij…", true},
+		{"äöüäöüäöüäö", "äöüäöüäöüä…", true},
+		{"bad \xff utf", "bad \uFFFD utf", false},
+	} {
+		if got, cut := clean(c.in, 10); got != c.want || cut != c.cut {
+			t.Errorf("clean(%q) is %q, %v, want %q, %v", c.in, got, cut, c.want, c.cut)
+		}
+	}
+}
+
+func TestNumber(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -5: "-5", -100: "-100", -1000: "-1,000",
+	} {
+		if got := number(n); got != want {
+			t.Errorf("%d reads %q, want %q", n, got, want)
+		}
+	}
+}
