@@ -1,0 +1,42 @@
+// Command dispatcher leases deliveries and sends them. Run as many as the load
+// asks for: they share nothing but Redis.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/role"
+)
+
+type cli struct {
+	boot.Common
+	role.Endpoint
+	role.Work
+
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+func main() {
+	var c cli
+	kctx := kong.Parse(&c, boot.Options(
+		"dispatcher sends fanout's deliveries: it leases what is due, posts it signed, and settles what came of it.\n\n"+
+			"Example: dispatcher --redis-addr=127.0.0.1:6379 --slots=200", "127.0.0.1:9090")...)
+	kctx.FatalIfErrorf(c.run(context.Background())) //nolint:forbidigo // the root of the process
+}
+
+func (c *cli) run(ctx context.Context) error {
+	parts, last, err := role.Assemble(ctx, "fanout-dispatcher", c.Common, c.Endpoint, os.Stderr)
+	if err != nil {
+		return err
+	}
+	ln, err := c.Listen.Bind(ctx)
+	if err != nil {
+		return err
+	}
+	parts.Logger.Info("dispatching", "version", boot.Version(), "slots", c.Slots, "metrics", ln.Addr().String())
+	return boot.Run(ctx, parts.Logger, append(role.Dispatcher(parts, c.Work, ln), last)...)
+}

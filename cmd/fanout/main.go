@@ -1,0 +1,63 @@
+// Command fanout is the API server, and `fanout dev` the whole service in one
+// process with something to watch.
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/role"
+)
+
+type cli struct {
+	Serve serveCmd `cmd:"" help:"Serve the API and the on-call page."`
+	Dev   devCmd   `cmd:"" help:"Run everything in one process, with demo receivers and events to watch."`
+
+	Version kong.VersionFlag `help:"Print the version and exit."`
+}
+
+func main() {
+	var c cli
+	kctx := kong.Parse(&c, boot.Options(
+		"fanout turns each event into one durable, signed webhook per subscriber.\n\n"+
+			"To see it work: fanout dev", "127.0.0.1:8080")...)
+	kctx.BindTo(context.Background(), (*context.Context)(nil)) //nolint:forbidigo // the root of the process
+	kctx.FatalIfErrorf(kctx.Run())
+}
+
+type serveCmd struct {
+	boot.Common
+	role.Endpoint
+}
+
+// Help is shown by `fanout serve --help`.
+func (*serveCmd) Help() string {
+	return `Example:
+
+  fanout serve --redis-addr=127.0.0.1:6379 --class=standard=60s,bulk=15m
+
+Run at least one dispatcher beside it: the API accepts and expands events, the
+dispatchers send them. Redis needs appendonly yes and maxmemory-policy noeviction.`
+}
+
+// Run serves until a signal.
+func (c *serveCmd) Run(ctx context.Context) error {
+	parts, last, err := role.Assemble(ctx, "fanout", c.Common, c.Endpoint, os.Stderr)
+	if err != nil {
+		return err
+	}
+	ln, err := c.Listen.Bind(ctx)
+	if err != nil {
+		return err
+	}
+	stages, err := role.API(parts, ln)
+	if err != nil {
+		return err
+	}
+	parts.Logger.Info("serving", "version", boot.Version(), "api", "http://"+ln.Addr().String(),
+		"page", "http://"+ln.Addr().String()+"/oncall")
+	return boot.Run(ctx, parts.Logger, append(stages, last)...)
+}

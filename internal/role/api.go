@@ -1,0 +1,106 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/oncall"
+	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
+)
+
+// Parts are what every role is made of.
+type Parts struct {
+	Engine   *schedule.Engine
+	Endpoint Endpoint
+	Classes  boot.Classes
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
+	Tracer   trace.TracerProvider
+}
+
+// classNames, in order; the first is the default of a subscriber: "standard" if
+// there is such a class.
+func (p Parts) classNames() []string {
+	names := slices.Sorted(maps.Keys(p.Classes))
+	if i := slices.Index(names, "standard"); i > 0 {
+		names = append([]string{"standard"}, slices.Delete(names, i, i+1)...)
+	}
+	return names
+}
+
+// houseKeeping is how often the API process finishes deletes that a crash or an
+// impatient caller left half done, and forgets dead letters past their retention.
+const houseKeeping = time.Minute
+
+// API is the process that accepts events, keeps subscribers and shows on-call.
+func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
+	store := subscriber.New(p.Engine, p.Endpoint.guard(), p.classNames(), p.Engine.Now)
+	in := ingest.New(p.Engine, subscriber.NewDirectory(p.Engine), ingest.Options{
+		Logger: p.Logger, Registerer: p.Registry,
+	})
+	watch, err := oncall.New(p.Engine, oncall.Options{
+		Classes: p.Classes, Logger: p.Logger, Registerer: p.Registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("on-call: %w", err)
+	}
+	handler := httpapi.New(httpapi.Deps{
+		Ingest: in, Subscribers: store, Views: p.Engine,
+		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
+		Metrics: metricsHandler(p.Registry),
+		Ready: func(ctx context.Context) error {
+			return errors.Join(p.Engine.Ping(ctx), in.Ready())
+		},
+		Logger: p.Logger, TracerProvider: p.Tracer,
+	})
+	return []boot.Stage{
+		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, handler, p.Logger) }},
+		{Name: "expand", Run: in.Run},
+		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
+		{Name: "on-call", Run: watch.Run},
+	}, nil
+}
+
+func metricsHandler(reg *prometheus.Registry) http.Handler {
+	return promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, EnableOpenMetrics: true})
+}
+
+// keepHouse runs at the start, because the last process may have died half way,
+// and then at its interval. A failure is logged and made good the next time.
+func keepHouse(ctx context.Context, p Parts, store *subscriber.Store) error {
+	tick := time.NewTicker(houseKeeping)
+	defer tick.Stop()
+	for {
+		if _, err := store.FinishDeletes(ctx); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "cannot finish deletes", "error", err)
+		}
+		if n, err := p.Engine.Trim(ctx, trimBatch); err != nil && ctx.Err() == nil {
+			p.Logger.WarnContext(ctx, "cannot trim dead letters", "error", err)
+		} else if n > 0 {
+			p.Logger.InfoContext(ctx, "dead letters past their retention forgotten", "count", n)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// trimBatch bounds how long one trim keeps Redis from others.
+const trimBatch = 500

@@ -1,0 +1,85 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/dispatch"
+	"github.com/fanout/fanout/internal/subscriber"
+	"github.com/fanout/fanout/internal/webhook"
+)
+
+// Endpoint says which addresses may be registered and called.
+type Endpoint struct {
+	AllowHTTP    bool           `env:"FANOUT_ALLOW_HTTP"     help:"Allow endpoints with plain http."`
+	AllowCIDR    []netip.Prefix `env:"FANOUT_ALLOW_CIDR"     help:"Ranges that may be called although they are not public, such as 10.1.0.0/16." placeholder:"CIDR,..."`
+	AllowPort    []uint16       `env:"FANOUT_ALLOW_PORT"     help:"Ports that may be called; default 443, and 80 with --allow-http."             placeholder:"PORT,..."`
+	AllowAnyPort bool           `env:"FANOUT_ALLOW_ANY_PORT" help:"Allow every port."`
+}
+
+func (e Endpoint) guard() *webhook.Guard {
+	return webhook.NewGuard(webhook.GuardOptions{
+		AllowHTTP: e.AllowHTTP, AllowCIDRs: e.AllowCIDR, Ports: e.AllowPort, AnyPort: e.AllowAnyPort,
+	})
+}
+
+// Work is how a dispatcher works.
+type Work struct {
+	Slots int           `default:"100" env:"FANOUT_SLOTS" help:"Attempts at once."`
+	Grace time.Duration `default:"65s" env:"FANOUT_GRACE" help:"How long a stop lets requests on the wire finish; above the longest attempt timeout, 60s."`
+}
+
+// settleMargin is what a stop may need beyond the grace: dispatch settles what is
+// left, detached from the stop.
+const settleMargin = 20 * time.Second
+
+// Dispatcher is the process that sends. With a listener it serves its own
+// metrics and probes there.
+func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
+	sender := webhook.New(webhook.Options{
+		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots,
+	})
+	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine), sender, dispatch.Options{
+		Version: boot.Version(), Slots: w.Slots, Grace: w.Grace, Classes: p.classNames(),
+		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
+	})
+	stages := []boot.Stage{{
+		Name: "dispatcher", Grace: w.Grace + settleMargin,
+		Run: func(ctx context.Context) error {
+			defer sender.Close()
+			return d.Run(ctx)
+		},
+	}}
+	if ln == nil {
+		return stages
+	}
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ping(ctx), d.Ready()) }
+	return append(stages, boot.Stage{
+		Name: "probes",
+		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready), p.Logger) },
+	})
+}
+
+// probes are what a dispatcher serves: it has no API.
+func probes(p Parts, ready func(context.Context) error) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", metricsHandler(p.Registry))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+		defer cancel()
+		if err := ready(ctx); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		w.WriteHeader(http.StatusOK)
+	})
+	return mux
+}

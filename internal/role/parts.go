@@ -1,0 +1,35 @@
+package role
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// Assemble opens what a role stands on. The stage returned is the last to stop:
+// it lets go of Redis and sends the traces that are left.
+func Assemble(ctx context.Context, service string, cfg boot.Common, e Endpoint, logs io.Writer) (Parts, boot.Stage, error) {
+	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: boot.NewLogger(cfg.Log, logs)}
+	rdb, err := boot.OpenRedis(cfg.Redis, p.Logger)
+	if err != nil {
+		return Parts{}, boot.Stage{}, fmt.Errorf("redis: %w", err)
+	}
+	p.Registry.MustRegister(boot.PoolStats(rdb))
+	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{Partitions: cfg.Redis.Partitions})
+	if err != nil {
+		return Parts{}, boot.Stage{}, errors.Join(err, rdb.Close())
+	}
+	tracer, flush, err := boot.NewTracer(ctx, service, p.Logger)
+	if err != nil {
+		return Parts{}, boot.Stage{}, errors.Join(fmt.Errorf("traces: %w", err), rdb.Close())
+	}
+	p.Tracer = tracer
+	return p, boot.Stage{Name: "redis", Run: func(ctx context.Context) error {
+		<-ctx.Done()
+		return errors.Join(flush(context.WithoutCancel(ctx)), rdb.Close())
+	}}, nil
+}
