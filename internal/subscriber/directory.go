@@ -21,7 +21,7 @@ const checkTimeout = time.Minute
 
 // Directory is every subscriber in memory. It is safe for concurrent use.
 type Directory struct {
-	backend Backend
+	feed    Feed
 	current atomic.Pointer[snapshot] // Match reads this and takes no lock
 
 	mu    sync.RWMutex
@@ -31,10 +31,9 @@ type Directory struct {
 	seen  []int64 // per partition, the generation applied; of the running check alone
 }
 
-// NewDirectory is an empty Directory: Refresh fills it. The backend's Changes are
-// what it lives on.
-func NewDirectory(backend Backend) *Directory {
-	d := &Directory{backend: backend, index: newIndex()}
+// NewDirectory is an empty Directory: Refresh fills it.
+func NewDirectory(feed Feed) *Directory {
+	d := &Directory{feed: feed, index: newIndex()}
 	d.current.Store(d.index.snapshot())
 	d.check.run = d.catchUp
 	return d
@@ -62,7 +61,7 @@ func (d *Directory) Refresh(ctx context.Context) error {
 }
 
 // At gives the subscriber at that version or a later one, from memory if it can
-// and else from the backend. It is for an attempt whose lease named the version,
+// and else from Redis. It is for an attempt whose lease named the version,
 // so that an attempt leased after a PATCH's reply uses the new URL, secret and
 // policy. Callers MUST NOT change it. It returns ErrGone.
 func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscriber, error) {
@@ -72,7 +71,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	if known != nil && known.Version >= version {
 		return known, nil
 	}
-	c, err := d.backend.Config(ctx, id)
+	c, err := d.feed.Config(ctx, id)
 	if errors.Is(err, ErrNotFound) {
 		d.publish([]string{id}, nil)
 		return nil, fmt.Errorf("subscriber %s: %w", id, ErrGone)
@@ -90,7 +89,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 
 // catchUp is one check: which partitions have moved on, and what changed there.
 func (d *Directory) catchUp(ctx context.Context) error {
-	gens, err := d.backend.Generations(ctx)
+	gens, err := d.feed.Generations(ctx)
 	if err != nil {
 		return fmt.Errorf("read generations: %w", err)
 	}
@@ -115,7 +114,7 @@ func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) erro
 		return d.reload(ctx, p)
 	}
 	for d.seen[p] < gen {
-		configs, upTo, err := d.backend.Changes(ctx, p, d.seen[p])
+		configs, upTo, err := d.feed.Changes(ctx, p, d.seen[p])
 		if err != nil {
 			return err //nolint:wrapcheck // catchUp names the operation
 		}
@@ -134,7 +133,7 @@ func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) erro
 // not in the answer no longer exists.
 func (d *Directory) reload(ctx context.Context, p int) error {
 	slog.WarnContext(ctx, "subscriber generation went back, reloading its partition", "partition", p)
-	configs, upTo, err := d.backend.Changes(ctx, p, 0)
+	configs, upTo, err := d.feed.Changes(ctx, p, 0)
 	if err != nil {
 		return err //nolint:wrapcheck // catchUp names the operation
 	}

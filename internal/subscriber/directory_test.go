@@ -20,7 +20,7 @@ import (
 
 var anyEvent = delivery.Event{Type: "shipment.delivered"}
 
-// counts counts a Memory's operations.
+// counts keeps count of a Memory's operations.
 func counts(m *subtest.Memory) func(op string) int {
 	var mu sync.Mutex
 	n := map[string]int{}

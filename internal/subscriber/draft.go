@@ -54,11 +54,11 @@ type rules struct {
 func (d Draft) create(r rules) (Subscriber, error) {
 	var bad problems
 	if d.URL == nil {
-		bad.add("/url", "is required")
+		bad.addf("/url", "is required")
 	}
 	if d.Secret != nil {
 		if err := ParseSecret(*d.Secret); err != nil {
-			bad.add("/secret", "%s", err)
+			bad.addf("/secret", "%s", err)
 		}
 	}
 	s := Subscriber{
@@ -77,13 +77,12 @@ func (d Draft) create(r rules) (Subscriber, error) {
 func (d Draft) patch(cur Subscriber, r rules) (Subscriber, error) {
 	var bad problems
 	if d.Account != nil && *d.Account != cur.Account {
-		bad.add("/account", "cannot be changed: delete the subscriber and create it under the other account")
+		bad.addf("/account", "cannot be changed: delete the subscriber and create it under the other account")
 	}
 	if d.Secret != nil {
-		bad.add("/secret", "cannot be set by a patch: rotate it, so that both sign for a while")
+		bad.addf("/secret", "cannot be set by a patch: rotate it, so that both sign for a while")
 	}
 	s := cur
-	s.Filter = cur.Filter.clone()
 	d.merge(&s, r, &bad)
 	return s, bad.err()
 }
@@ -101,7 +100,7 @@ func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
 	if d.Class != nil {
 		s.Class = *d.Class
 		if !slices.Contains(r.classes, s.Class) {
-			bad.add("/class", "is %q: must be one of %s", clip(s.Class), strings.Join(quoted(r.classes), ", "))
+			bad.addf("/class", "is %q: must be one of %s", clip(s.Class), strings.Join(quoted(r.classes), ", "))
 		}
 	}
 	if d.Filter != nil {
@@ -139,26 +138,26 @@ func badAccount(bad *problems, account string) {
 		return notInType(r) && r != '.' && r != ':'
 	})
 	if !ok {
-		bad.add("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)
+		bad.addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)
 	}
 }
 
 func badName(bad *problems, name string) {
 	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
 	if !utf8.ValidString(name) || utf8.RuneCountInString(name) > maxNameLen || strings.ContainsFunc(name, unprintable) {
-		bad.add("/name", "must be at most %d printable characters", maxNameLen)
+		bad.addf("/name", "must be at most %d printable characters", maxNameLen)
 	}
 }
 
 func badURL(bad *problems, url string, policy URLPolicy) {
 	switch {
 	case url == "":
-		bad.add("/url", "is required")
+		bad.addf("/url", "is required")
 	case len(url) > maxURLLen:
-		bad.add("/url", "must be at most %d bytes, has %d", maxURLLen, len(url))
+		bad.addf("/url", "must be at most %d bytes, has %d", maxURLLen, len(url))
 	default:
 		if err := policy.CheckURL(url); err != nil {
-			bad.add("/url", "%s", err)
+			bad.addf("/url", "%s", err)
 		}
 	}
 }

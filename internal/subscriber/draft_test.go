@@ -213,29 +213,34 @@ func TestPatch(t *testing.T) {
 		check func(s subscriber.Subscriber) bool
 	}{
 		"attributes leave types": {
-			subscriber.Draft{Filter: &subscriber.Filter{Attributes: map[string][]string{"x": {"y"}}}}, nil,
+			subscriber.Draft{Filter: &subscriber.Filter{Attributes: map[string][]string{"x": {"y"}}}},
+			nil,
 			func(s subscriber.Subscriber) bool {
 				return s.Filter.Types[0] == "a.b" && len(s.Filter.Attributes) == 1 && s.Filter.Attributes["x"][0] == "y"
 			},
 		},
 		"types leave attributes": {
-			subscriber.Draft{Filter: &subscriber.Filter{Types: []string{"c"}}}, nil,
+			subscriber.Draft{Filter: &subscriber.Filter{Types: []string{"c"}}},
+			nil,
 			func(s subscriber.Subscriber) bool {
 				return s.Filter.Types[0] == "c" && s.Filter.Attributes["k"][0] == "v"
 			},
 		},
 		"attributes removed": {
-			subscriber.Draft{Filter: &subscriber.Filter{Attributes: map[string][]string{}}}, nil,
+			subscriber.Draft{Filter: &subscriber.Filter{Attributes: map[string][]string{}}},
+			nil,
 			func(s subscriber.Subscriber) bool { return s.Filter.Attributes == nil },
 		},
 		"policy in part": {
-			subscriber.Draft{Policy: &subscriber.PolicyPatch{MaxHeld: new(7)}}, nil,
+			subscriber.Draft{Policy: &subscriber.PolicyPatch{MaxHeld: new(7)}},
+			nil,
 			func(s subscriber.Subscriber) bool {
 				return s.Policy.MaxHeld == 7 && s.Policy.MaxAttempts == 9 && s.Policy.Classify[404] != ""
 			},
 		},
 		"overrides removed": {
-			subscriber.Draft{Policy: &subscriber.PolicyPatch{Classify: &map[int]delivery.Override{}}}, nil,
+			subscriber.Draft{Policy: &subscriber.PolicyPatch{Classify: &map[int]delivery.Override{}}},
+			nil,
 			func(s subscriber.Subscriber) bool { return s.Policy.Classify == nil },
 		},
 		"name emptied":        {subscriber.Draft{Name: new("")}, nil, func(s subscriber.Subscriber) bool { return s.Name == "" }},

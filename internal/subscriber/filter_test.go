@@ -101,7 +101,7 @@ func TestFilterValidate(t *testing.T) {
 			t.Parallel()
 			var got []string
 			if err := c.f.Validate(); err != nil {
-				joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // every leaf is looked at
+				joined, ok := err.(interface{ Unwrap() []error })
 				if !ok {
 					t.Fatalf("%v is not joined", err)
 				}

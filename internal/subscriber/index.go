@@ -89,7 +89,8 @@ func (x *index) remove(id string) {
 	}
 	for _, c := range f.conds {
 		x.tree.Delete(posting{cond: c, id: id})
-		if x.crowd[c]--; x.crowd[c] == 0 {
+		x.crowd[c]--
+		if x.crowd[c] == 0 {
 			delete(x.crowd, c)
 		}
 	}

@@ -111,7 +111,7 @@ func TestIndexIsTheOracle(t *testing.T) {
 // several levels while other goroutines look at snapshots of it.
 func TestSnapshotsOfALargeIndex(t *testing.T) {
 	t.Parallel()
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test's
+	r := rand.New(rand.NewPCG(1, 2))
 	x, now := newIndex(), map[string]*Subscriber{}
 	var lookers sync.WaitGroup
 	defer lookers.Wait()

@@ -21,7 +21,7 @@ type FieldProblem struct {
 // Invalid is returned, as *Invalid, for a draft that cannot be stored. It holds
 // everything that is wrong, ordered by pointer, so that one answer is enough to
 // mend it all.
-type Invalid struct {
+type Invalid struct { //nolint:errname // it is what the draft is
 	Fields []FieldProblem
 }
 
@@ -41,7 +41,7 @@ func (e *Invalid) Error() string {
 // problems collects what is wrong with a draft.
 type problems []FieldProblem
 
-func (p *problems) add(pointer, format string, a ...any) {
+func (p *problems) addf(pointer, format string, a ...any) {
 	*p = append(*p, FieldProblem{Pointer: pointer, Detail: fmt.Sprintf(format, a...)})
 }
 
@@ -51,29 +51,28 @@ func (p *problems) addAll(parent string, err error) {
 	if err == nil {
 		return
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // the tree is walked by hand, to see every leaf
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			p.addAll(parent, e)
 		}
 		return
 	}
-	var field delivery.FieldError
-	if errors.As(err, &field) {
-		p.add(parent+"/"+field.Field, "%s", field.Detail)
+	if field, ok := errors.AsType[delivery.FieldError](err); ok {
+		p.addf(parent+"/"+field.Field, "%s", field.Detail)
 		return
 	}
-	p.add(parent, "%s", err)
+	p.addf(parent, "%s", err)
 }
 
 // err is an *Invalid, or nil if nothing is wrong.
-func (p problems) err() error {
-	if len(p) == 0 {
+func (p *problems) err() error {
+	if len(*p) == 0 {
 		return nil
 	}
-	slices.SortFunc(p, func(a, b FieldProblem) int {
+	slices.SortFunc(*p, func(a, b FieldProblem) int {
 		return cmp.Or(cmp.Compare(a.Pointer, b.Pointer), cmp.Compare(a.Detail, b.Detail))
 	})
-	return &Invalid{Fields: p}
+	return &Invalid{Fields: *p}
 }
 
 // escaper makes a key fit into a JSON pointer (RFC 6901, section 3).

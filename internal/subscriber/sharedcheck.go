@@ -34,7 +34,7 @@ func (c *sharedCheck) join(ctx context.Context) error {
 	}
 	if !c.running {
 		c.running = true
-		go c.work()
+		go c.work() //nolint:contextcheck // each round brings its own
 	}
 	c.mu.Unlock()
 

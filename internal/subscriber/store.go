@@ -23,27 +23,35 @@ var (
 // other file needs package schedule.
 type config = schedule.Config
 
+// Feed is what a Directory lives on; every Backend is one.
+//
+// An implementation MUST
+//   - raise a partition's generation with every change of a config in it, before
+//     that change is replied to;
+//   - answer Changes with every config of the partition whose last change is past
+//     since, tombstones included, complete up to the generation that it returns;
+//     a tombstone is never forgotten;
+//   - answer ErrNotFound to Config of an id that was deleted or never known.
+type Feed interface {
+	Config(ctx context.Context, id string) (schedule.Config, error)
+	Generations(ctx context.Context) ([]int64, error)
+	Changes(ctx context.Context, partition int, since int64) ([]schedule.Config, int64, error)
+}
+
 // Backend keeps what this package writes; *schedule.Engine is one.
 //
 // An implementation MUST
 //   - answer PutConfig's expect: 0 demands that the id is new, a version above 0
 //     that very version; ErrVersion if it is not so, ErrNotFound if a version is
-//     demanded of an id never known or deleted;
-//   - raise the version with every PutConfig, and the partition's generation with
-//     every PutConfig and Tombstone, before it replies;
-//   - answer Changes with every config of the partition whose last change is past
-//     since, tombstones included, complete up to the generation it returns; a
-//     tombstone is never forgotten;
-//   - leave tombstones out of Config (ErrNotFound) and ListConfigs;
+//     demanded of an id never known or deleted; and raise the version;
+//   - list in the order of ids, without tombstones;
 //   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
 //     so that a delete can be repeated; ErrNotFound is for an id never known;
 //   - lease nothing and enqueue nothing for an id once Tombstone has replied.
 type Backend interface {
+	Feed
 	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms) (version int64, err error)
-	Config(ctx context.Context, id string) (schedule.Config, error)
 	ListConfigs(ctx context.Context, after string, limit int) ([]schedule.Config, error)
-	Generations(ctx context.Context) ([]int64, error)
-	Changes(ctx context.Context, partition int, since int64) ([]schedule.Config, int64, error)
 	Tombstone(ctx context.Context, id string) error
 	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
 }
