@@ -15,6 +15,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// The engine is what cmd hands in.
+var _ Source = (*schedule.Engine)(nil)
+
 var errDown = errors.New("connection refused")
 
 // fakeSource is a Source that a test sets, and that counts its round trips.
