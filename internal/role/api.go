@@ -69,10 +69,12 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		Logger: p.Logger, TracerProvider: p.Tracer,
 	})
 	return []boot.Stage{
+		// On-call first: its end is what ends the pages' streams, for which the API
+		// would otherwise wait.
+		{Name: "on-call", Run: watch.Run},
 		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, handler, p.Logger) }},
 		{Name: "expand", Run: in.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
-		{Name: "on-call", Run: watch.Run},
 	}, nil
 }
 
