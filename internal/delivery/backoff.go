@@ -10,7 +10,7 @@ import (
 // overflows: doubling stops at the cap.
 func Window(p Policy, attempt int) time.Duration {
 	w, limit := time.Duration(p.BackoffBase), time.Duration(p.BackoffCap)
-	for ; attempt > 1 && w < limit; attempt-- {
+	for ; attempt > 1 && w > 0 && w < limit; attempt-- { // 0 would double for ever
 		if w > limit/2 { // one more doubling would pass the cap, or overflow
 			return limit
 		}

@@ -43,10 +43,11 @@ func digits(s string) bool {
 func clampSeconds(s string, limit time.Duration) time.Duration {
 	var d time.Duration
 	for i := range len(s) {
-		d = d*10 + time.Duration(s[i]-'0')*time.Second
-		if d >= limit {
+		digit := time.Duration(s[i]-'0') * time.Second
+		if d > (limit-digit)/10 { // so would d*10 + digit be, and it may overflow
 			return limit
 		}
+		d = d*10 + digit
 	}
-	return d
+	return min(d, limit)
 }
