@@ -48,12 +48,12 @@ func Decide(p Policy, d Delivery, r Result, now time.Time) (Decision, error) {
 	if err := possible(d); err != nil {
 		return Decision{}, err
 	}
-	kind := p.kind(r)
-	switch {
-	case kind == Success:
+	switch p.kind(r) {
+	case Success:
 		return Decision{Next: Delivered}, nil
-	case kind == Terminal:
+	case Terminal:
 		return Decision{Next: Dead, Reason: r.Outcome}, nil
+	case Transient: // another attempt, if there is budget and time for it
 	}
 
 	giveBack := r.Outcome == LeaseLost && d.LeaseLosses < MaxLeaseLosses
