@@ -63,12 +63,16 @@ type call struct {
 // run runs calls in one round trip and returns an answer for each. A script that
 // Redis does not know (first use, restart, SCRIPT FLUSH) is sent in full in a
 // second one: NOSCRIPT changed nothing, so only those calls are repeated.
-// go-redis' own Script.Run cannot do that inside a pipeline.
-func (e *Engine) run(ctx context.Context, calls []call) ([]*redis.Cmd, error) {
+// go-redis' own Script.Run cannot do that inside a pipeline. What also queues goes
+// with the first.
+func (e *Engine) run(ctx context.Context, calls []call, also ...func(redis.Pipeliner)) ([]*redis.Cmd, error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	_, err := e.pipe(ctx, func(p redis.Pipeliner) {
 		for i, c := range calls {
 			cmds[i] = p.EvalSha(ctx, c.script.sha, []string{c.prefix}, c.args...)
+		}
+		for _, queue := range also {
+			queue(p)
 		}
 	})
 	if err != nil {
@@ -121,10 +125,7 @@ func classify(op string, err error) error {
 		return nil
 	}
 	var reply redis.Error
-	if !errors.As(err, &reply) || errors.Is(err, redis.Nil) {
-		if errors.Is(err, redis.Nil) {
-			return fmt.Errorf("%s: %w", op, ErrNotFound)
-		}
+	if !errors.As(err, &reply) {
 		return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
 	}
 	for code, sentinel := range ownErrors {

@@ -13,7 +13,7 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 )
 
-// Sample looks at the whole engine in two round trips. Its cost grows with the
+// Sample looks at the whole engine in one round trip. Its cost grows with the
 // number of classes and partitions, never with the backlog.
 func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	args := make([]any, len(classes))
@@ -28,23 +28,8 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	for p, prefix := range e.parts {
 		calls[p] = call{e.scripts.sample, prefix, args}
 	}
-	cmds, err := e.run(ctx, calls)
-	if err != nil {
-		return Sample{}, err
-	}
-	for _, cmd := range cmds {
-		v, err := cmd.Result()
-		if err != nil {
-			return Sample{}, classify("sample", err)
-		}
-		r := newReply("sample", v)
-		s.add(r)
-		if r.err != nil {
-			return Sample{}, r.err
-		}
-	}
 	open := make([]*redis.IntCmd, len(e.events))
-	err = e.read(ctx, "sample", func(p redis.Pipeliner) {
+	cmds, err := e.run(ctx, calls, func(p redis.Pipeliner) {
 		for i, prefix := range e.events {
 			open[i] = p.ZCard(ctx, prefix+"open")
 		}
@@ -52,8 +37,20 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	if err != nil {
 		return Sample{}, err
 	}
-	for _, c := range open {
-		s.OpenEvents += c.Val()
+	for i, cmd := range cmds {
+		v, err := cmd.Result()
+		if err == nil {
+			err = open[i].Err()
+		}
+		if err != nil {
+			return Sample{}, classify("sample", err)
+		}
+		r := newReply("sample", v)
+		s.add(r)
+		s.OpenEvents += open[i].Val()
+		if r.err != nil {
+			return Sample{}, r.err
+		}
 	}
 	return s, nil
 }
