@@ -60,8 +60,7 @@ func statusWords(status int) string {
 // is the endpoint's fault; a request that cannot be made is ours.
 func refused(err error) Answer {
 	a := Answer{Outcome: delivery.BadRequest, Err: err.Error()}
-	var blocked *BlockedError
-	if errors.As(err, &blocked) {
+	if blocked, ok := errors.AsType[*BlockedError](err); ok {
 		switch blocked.Verdict {
 		case Malformed, Scheme, Userinfo:
 		default:

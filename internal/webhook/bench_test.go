@@ -43,6 +43,7 @@ func BenchmarkSend(b *testing.B) {
 	failing, _ := serve(b, status(500, "no"))
 	send := func(url string, want delivery.Outcome) func(*testing.B) {
 		return func(b *testing.B) {
+			b.Helper()
 			s := newSender(b)
 			r := newRequest(url)
 			b.ReportAllocs()

@@ -55,7 +55,7 @@ func TestNoReplayOnADeadConnection(t *testing.T) {
 	var requests atomic.Int64
 	url, conns := raw(t, func(n int, c net.Conn, r *bufio.Reader) {
 		for swallow(t, r) {
-			if requests.Add(1); n == 1 && requests.Load() == 2 {
+			if seen := requests.Add(1); n == 1 && seen == 2 {
 				return
 			}
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
@@ -203,7 +203,7 @@ func TestConcurrentSends(t *testing.T) {
 func TestMemoryIsFlat(t *testing.T) {
 	block := []byte(strings.Repeat("m", 256<<10))
 	url, _ := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(500)
+		w.WriteHeader(http.StatusInternalServerError)
 		for {
 			if _, err := w.Write(block); err != nil {
 				return
@@ -212,7 +212,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	})
 	s := newSender(t)
 	heap := func() uint64 {
-		runtime.GC()
+		runtime.GC() //nolint:revive // what is reachable is the point
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc

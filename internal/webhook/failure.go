@@ -20,8 +20,7 @@ import (
 // explain names an attempt that brought no status line. Errors are told apart by
 // type, never by their text; the order is from the surest to the vaguest.
 func explain(ctx context.Context, err error, t *tracer) Answer {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the URL
 	}
 	_, at, tlsErr := t.look()

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"log"
 	"net"
 	"net/netip"
 	"os"
@@ -19,8 +18,6 @@ import (
 
 	"github.com/fanout/fanout/internal/delivery"
 )
-
-func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // short is an attempt timeout that a test can wait for.
 const short = 150 * time.Millisecond
@@ -99,7 +96,7 @@ func TestNeverConnects(t *testing.T) {
 		if err != nil {
 			break
 		}
-		defer func() { _ = c.Close() }()
+		t.Cleanup(func() { _ = c.Close() })
 	}
 	r := newRequest("http://" + addr)
 	r.Timeout = short
@@ -384,7 +381,7 @@ func TestHandshakes(t *testing.T) {
 	})
 	hangsUp, _ := raw(t, func(_ int, _ net.Conn, r *bufio.Reader) { _, _ = r.ReadByte() })
 	cert := ca.issue(t, nil)
-	old := tlsListener(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}) //nolint:gosec // on purpose
+	old := tlsListener(t, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
 	mutual := tlsListener(t, &tls.Config{Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12})
 
 	for name, c := range map[string]struct {

@@ -84,8 +84,7 @@ func TestBlockedEndpointsAtTheSend(t *testing.T) {
 	defer s.Close()
 	for url, reason := range blockedEndpoints(t) {
 		want := delivery.BlockedAddress
-		switch verdicts[reason] {
-		case Malformed, Scheme, Userinfo:
+		if v := verdicts[reason]; v == Malformed || v == Scheme || v == Userinfo {
 			want = delivery.BadRequest
 		}
 		if a := s.Send(t.Context(), newRequest(url)); a.Outcome != want || a.Status != 0 || a.Err == "" {
@@ -142,12 +141,12 @@ func TestRebinding(t *testing.T) {
 	t.Parallel()
 	face, l := samePort(t) // allowed, and refused by the guard
 	var secret atomic.Int64
-	inner := http.Server{Handler: status(200, "the crown jewels"), ConnState: func(net.Conn, http.ConnState) { secret.Add(1) }} //nolint:gosec // a test's
+	inner := http.Server{Handler: status(200, "the crown jewels"), ConnState: func(net.Conn, http.ConnState) { secret.Add(1) }}
 	go func() { _ = inner.Serve(l) }()
 	t.Cleanup(func() { _ = inner.Close() })
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	outer := http.Server{Handler: status(200, "")} //nolint:gosec // a test's
-	outer.SetKeepAlivesEnabled(false)              // so that the second attempt dials
+	outer := http.Server{Handler: status(200, "")}
+	outer.SetKeepAlivesEnabled(false) // so that the second attempt dials
 	go func() { _ = outer.Serve(face) }()
 	t.Cleanup(func() { _ = outer.Close() })
 

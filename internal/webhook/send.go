@@ -212,7 +212,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Answer {
 	req, err := s.build(httptrace.WithClientTrace(ctx, trace.hooks()), r)
 	if err != nil {
 		a = refused(err)
-	} else if resp, err := s.client.Do(&retryablehttp.Request{Request: req}); err != nil {
+	} else if resp, err := s.client.Do(&retryablehttp.Request{Request: req}); err != nil { //nolint:bodyclose // read does
 		a = explain(ctx, err, trace)
 	} else {
 		now := r.Timestamp.Add(time.Since(start)) // Redis time, by monotonic elapsed time

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func TestWhatLeaves(t *testing.T) {
 	if diff := cmp.Diff(want, header); diff != "" {
 		t.Errorf("headers (-want +got):\n%s", diff)
 	}
-	if string(body) != string(r.Body) {
+	if !bytes.Equal(body, r.Body) {
 		t.Errorf("body arrived as %q", body)
 	}
 	if method != "POST" || "http://"+host != url || path != "/a%20b/hook?token=x&empty=" {
@@ -103,7 +104,7 @@ func TestThirdAttempt(t *testing.T) {
 		if wh.Verify(append(body, '\n'), r.Header) == nil {
 			t.Error("a tampered body verifies")
 		}
-		ids, stamps = append(ids, r.Header.Get("webhook-id")), append(stamps, r.Header.Get("webhook-timestamp"))
+		ids, stamps = append(ids, r.Header.Get(HeaderID)), append(stamps, r.Header.Get(HeaderTimestamp))
 		if n < 3 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
@@ -238,7 +239,7 @@ func TestNoDecompression(t *testing.T) {
 			t.Errorf("asked for %q", enc)
 		}
 		w.Header().Set("Content-Encoding", "gzip")
-		w.WriteHeader(500)
+		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = w.Write([]byte("not really gzip"))
 	})
 	if a := newSender(t).Send(t.Context(), newRequest(url)); a.Excerpt != "not really gzip" {

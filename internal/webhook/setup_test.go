@@ -10,6 +10,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -161,6 +162,7 @@ func bound(t testing.TB) (fd int, addr string) {
 
 // swallow reads one request whole.
 func swallow(t testing.TB, r *bufio.Reader) bool {
+	t.Helper()
 	req, err := http.ReadRequest(r)
 	if err != nil {
 		return false
@@ -249,7 +251,7 @@ func serveTLS(t testing.TB, cert tls.Certificate, h2 bool, h http.HandlerFunc) (
 	srv := httptest.NewUnstartedServer(h)
 	srv.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	srv.EnableHTTP2 = h2
-	srv.Config.ErrorLog = quiet()
+	srv.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelInfo)
 	srv.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			conns.Add(1)
@@ -270,9 +272,8 @@ func resolver(t testing.TB, answers func(name string, n int) []netip.Addr) *net.
 	}
 	var done sync.WaitGroup
 	done.Go(func() { answerDNS(pc, answers) })
-	ctx, stop := context.WithCancel(context.Background())
+	ctx := t.Context() // package net asks on for seconds after its caller has gone
 	t.Cleanup(func() {
-		stop() // package net asks on for seconds after its caller has gone
 		_ = pc.Close()
 		done.Wait()
 	})

@@ -75,7 +75,7 @@ func (g *Guard) checkURLPort(u *url.URL) error {
 			return &BlockedError{Port, "the port is not a number from 1 to 65535"}
 		}
 	}
-	return g.checkPort(uint16(port)) //nolint:gosec // parsed as 16 bits
+	return g.checkPort(uint16(port))
 }
 
 // checkHost judges the host and gives it in ASCII. Two kinds of host name are
@@ -140,7 +140,7 @@ func hostName(s string) bool {
 		return false
 	}
 	for label := range strings.SplitSeq(s, ".") {
-		if len(label) == 0 || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
+		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
 			return false
 		}
 		for i := range len(label) {
