@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/net/http2"
+
 	"github.com/fanout/fanout/internal/delivery"
 )
 
@@ -226,4 +228,64 @@ func TestMemoryIsFlat(t *testing.T) {
 		t.Errorf("grew from %d to %d bytes", before, after)
 	}
 	runtime.KeepAlive(kept) // 1 KiB each: an excerpt must not hold on to what it was cut from
+}
+
+// TestNoReplayOfARefusedStream: REFUSED_STREAM tells a client that it may send
+// again at once (RFC 9113, 8.7), and net/http does if it has the body. The
+// schedule owns retries: the endpoint must see one stream.
+func TestNoReplayOfARefusedStream(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	l := tls.NewListener(listen(t), &tls.Config{
+		Certificates: []tls.Certificate{ca.issue(t, nil)}, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS12,
+	})
+	var streams atomic.Int64
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			done.Go(func() {
+				defer func() { _ = c.Close() }()
+				refuseStreams(c, &streams)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		done.Wait()
+	})
+	s := newSender(t, func(o *Options) { o.RootCAs = ca.pool })
+	r := newRequest("https://" + l.Addr().String() + "/")
+	if a := s.Send(t.Context(), r); a.Outcome != delivery.Reset {
+		t.Errorf("%+v", a)
+	}
+	if streams.Load() != 1 {
+		t.Errorf("%d streams for one attempt", streams.Load())
+	}
+}
+
+// refuseStreams speaks just enough HTTP/2 to refuse every stream.
+func refuseStreams(c net.Conn, streams *atomic.Int64) {
+	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
+		return
+	}
+	f := http2.NewFramer(c, c)
+	if f.WriteSettings() != nil {
+		return
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			return
+		}
+		if h, ok := frame.(*http2.HeadersFrame); ok {
+			streams.Add(1)
+			if f.WriteRSTStream(h.StreamID, http2.ErrCodeRefusedStream) != nil {
+				return
+			}
+		}
+	}
 }
