@@ -99,19 +99,9 @@ func (l *loop) call(ends life, reqs []schedule.LeaseRequest, again bool) {
 	if err != nil || lost == 0 {
 		l.health.set("lease", err)
 	}
-	if ends.lease.Err() != nil {
-		l.release(ends, got, releaseStopping)
-	} else {
-		l.begin(ends, got)
-	}
+	l.begin(ends, got) // when a stop has come meanwhile, only to be released
 	l.handBack(ends, surplus, releaseSurplus)
 	l.ring()
-}
-
-// release hands back leases that hold slots.
-func (l *loop) release(ends life, leases []lease, why releaseReason) {
-	l.handBack(ends, leases, why)
-	l.free(leases...)
 }
 
 // handBack releases leases, a call per partition.

@@ -88,6 +88,17 @@ func TestRetryIsWokenAtItsDueTime(t *testing.T) {
 	})
 }
 
+// What others scheduled is known from a reply, and woken for without a poll.
+func TestNextDueOfAReply(t *testing.T) {
+	run(t, Options{SafetyPoll: never, ReapEvery: never}, func(r *rig) {
+		id := r.enqueue("e1", "s1", func(d *record) { d.DueAt = d.DueAt.Add(10 * time.Second) })
+		after(10*time.Second - time.Millisecond)
+		r.state(id, delivery.Scheduled)
+		after(time.Millisecond)
+		r.state(id, delivery.Delivered)
+	})
+}
+
 // A retry settled while a lease call is out is not in its reply, and yet must not
 // be forgotten with it.
 func TestDueHintSurvivesAReplyUnderWay(t *testing.T) {
@@ -102,6 +113,15 @@ func TestDueHintSurvivesAReplyUnderWay(t *testing.T) {
 	p.learn(schedule.LeaseReply{Now: time.Now()}, time.Now())
 	if !p.dueAt.Equal(soon) {
 		t.Errorf("due at %v after a reply that knows of none, want %v", p.dueAt, soon)
+	}
+}
+
+func TestDueNowThatGivesNothingIsNotAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	p, now := partition{}, time.Now()
+	p.learn(schedule.LeaseReply{Now: now, NextDue: now}, now)
+	if p.hasWork(now) || !p.hasWork(now.Add(minGap)) {
+		t.Errorf("asked again at %v, want after %v", p.dueAt.Sub(now), minGap)
 	}
 }
 

@@ -44,6 +44,9 @@ func TestStopInEachPhase(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, Options{SafetyPoll: never, ReapEvery: never}, func(r *rig) {
+				if c.slow != "body" { // it is in memory: nothing but the stop is in a request's way
+					r.state(r.enqueue("e1", "s0"), delivery.Delivered)
+				}
 				r.set(func() {
 					r.slow[c.slow] = time.Second
 					if c.lose {
