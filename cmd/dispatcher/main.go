@@ -25,7 +25,7 @@ func main() {
 	kctx := kong.Parse(&c, boot.Options(
 		"dispatcher sends fanout's deliveries: it leases what is due, posts it signed, and settles what came of it.\n\n"+
 			"Example: dispatcher --redis-addr=127.0.0.1:6379 --slots=200", "127.0.0.1:9090")...)
-	kctx.FatalIfErrorf(c.run(context.Background())) //nolint:forbidigo // the root of the process
+	kctx.FatalIfErrorf(c.run(context.Background()))
 }
 
 func (c *cli) run(ctx context.Context) error {

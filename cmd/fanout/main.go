@@ -24,7 +24,7 @@ func main() {
 	kctx := kong.Parse(&c, boot.Options(
 		"fanout turns each event into one durable, signed webhook per subscriber.\n\n"+
 			"To see it work: fanout dev", "127.0.0.1:8080")...)
-	kctx.BindTo(context.Background(), (*context.Context)(nil)) //nolint:forbidigo // the root of the process
+	kctx.BindTo(context.Background(), (*context.Context)(nil))
 	kctx.FatalIfErrorf(kctx.Run())
 }
 

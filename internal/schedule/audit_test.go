@@ -21,7 +21,7 @@ func (w *world) audit() {
 		if strings.HasPrefix(prefix, "{fo:e") {
 			continue
 		}
-		a.read(prefix+"}:", rest, k)
+		a.read(rest, k)
 	}
 	a.check()
 }
@@ -29,14 +29,12 @@ func (w *world) audit() {
 type auditor struct {
 	*world
 	records []delivery.Delivery
-	raw     map[string]string
 	placed  map[string][]string // delivery id -> places, such as "q:f", "leases"
 	open    map[string]int      // subscriber -> open leases
 	subs    []string            // keys of subscriber hashes
-	ledgers int64
 }
 
-func (a *auditor) read(prefix, rest, key string) {
+func (a *auditor) read(rest, key string) {
 	kind, id, _ := strings.Cut(rest, ":")
 	switch kind {
 	case "d":
@@ -59,12 +57,15 @@ func (a *auditor) read(prefix, rest, key string) {
 		}
 	case "dead":
 		for _, m := range a.rdb.ZRange(a.ctx, key, 0, -1).Val() {
-			a.placed[m] = append(a.placed[m], strings.TrimSuffix("dead:"+strings.Repeat("s", min(len(id), 1)), ":"))
+			place := "dead"
+			if id != "" {
+				place = "dead:s" // its subscriber's own list
+			}
+			a.placed[m] = append(a.placed[m], place)
 		}
 	case "sub":
 		a.subs = append(a.subs, key)
 	}
-	_ = prefix
 }
 
 var laneOf = map[delivery.Lane]string{delivery.Fresh: "q:f", delivery.Retry: "q:r", delivery.Redrive: "q:d"}

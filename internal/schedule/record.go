@@ -28,9 +28,6 @@ var (
 	}
 )
 
-// laneLetters are in the order of service, as in the scripts.
-var laneLetters = []string{"f", "r", "d"}
-
 // record is a delivery and the words of its record that are no part of it.
 type record struct {
 	delivery.Delivery

@@ -124,8 +124,7 @@ func classify(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	var reply redis.Error
-	if !errors.As(err, &reply) {
+	if _, replied := errors.AsType[redis.Error](err); !replied {
 		return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
 	}
 	for code, sentinel := range ownErrors {

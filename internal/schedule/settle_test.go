@@ -25,35 +25,40 @@ func TestLateVerdicts(t *testing.T) {
 	}{
 		"scheduled": {
 			func(*world, string) {}, schedule.AppliedOld, schedule.Stale,
-			delivery.Delivered, delivery.Scheduled, schedule.Ledger{Accepted: 1, Delivered: 1},
+			delivery.Delivered, delivery.Scheduled,
+			schedule.Ledger{Accepted: 1, Delivered: 1},
 		},
 		"leased by another": {
 			func(w *world, _ string) { w.one("other") }, schedule.AppliedOld, schedule.Stale,
-			delivery.Delivered, delivery.Leased, schedule.Ledger{Accepted: 1, Delivered: 1},
+			delivery.Delivered, delivery.Leased,
+			schedule.Ledger{Accepted: 1, Delivered: 1},
 		},
 		"retried by another": {
 			func(w *world, _ string) { w.settle(schedule.Applied, retry(w.one("other"), w.clock())) },
 			schedule.AppliedOld, schedule.Already,
-			delivery.Delivered, delivery.Scheduled, schedule.Ledger{Accepted: 1, Delivered: 1},
+			delivery.Delivered, delivery.Scheduled,
+			schedule.Ledger{Accepted: 1, Delivered: 1},
 		},
 		"dead": {
 			func(w *world, _ string) { w.settle(schedule.Applied, dead(w.one("other"), "{}")) },
 			schedule.AppliedOld, schedule.Already,
-			delivery.Delivered, delivery.Dead, schedule.Ledger{Accepted: 1, Delivered: 1},
+			delivery.Delivered, delivery.Dead,
+			schedule.Ledger{Accepted: 1, Delivered: 1},
 		},
 		"cancelled": {
 			func(w *world, _ string) {
 				w.ok(w.Tombstone(w.ctx, "s1"))
-				_, _, _, err := w.CancelPending(w.ctx, "s1", 10)
-				w.ok(err)
+				w.cancelAll("s1", 10)
 			},
 			schedule.Already, schedule.Already,
-			delivery.Cancelled, delivery.Cancelled, schedule.Ledger{Accepted: 1, Cancelled: 1},
+			delivery.Cancelled, delivery.Cancelled,
+			schedule.Ledger{Accepted: 1, Cancelled: 1},
 		},
 		"delivered by another": {
 			func(w *world, _ string) { w.settle(schedule.Applied, delivered(w.one("other"))) },
 			schedule.Already, schedule.Already,
-			delivery.Delivered, delivery.Delivered, schedule.Ledger{Accepted: 1, Delivered: 1},
+			delivery.Delivered, delivery.Delivered,
+			schedule.Ledger{Accepted: 1, Delivered: 1},
 		},
 	}
 	for name, c := range where {

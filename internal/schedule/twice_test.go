@@ -196,39 +196,35 @@ func TestExpireTwice(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
 		w.subscribe("s1", 1)
-		id := w.post("e1", "s1")[0]
-		leased := w.post("e2", "s1")[0]
+		w.post("e1", "s1")
+		w.post("e2", "s1")
 		l := w.one("w")
-		if l.ID != id { // either may come first; the other one waits
-			id, leased = leased, id
+		waiting := delivery.NewID("e1", "s1") // either may be served first
+		if l.ID == waiting {
+			waiting = delivery.NewID("e2", "s1")
 		}
 		expire := func(id string, want schedule.SettleResult) {
 			w.Helper()
-			got, err := w.Expire(w.ctx, 0, []schedule.Verdict{{ID: leased, Body: &schedule.Body{Bytes: []byte("{}")}}})
+			got, err := w.Expire(w.ctx, 0, []schedule.Verdict{{ID: id, Body: &schedule.Body{Bytes: []byte("{}")}}})
 			w.ok(err)
-			_ = id
 			if got[0] != want {
 				w.Fatalf("expire: %s, want %s", got[0], want)
 			}
 		}
-		w.unchanged("expiring too early", func() { expire(leased, schedule.Stale) })
+		w.unchanged("expiring too early", func() { expire(waiting, schedule.Stale) })
 		w.advance(25 * time.Hour)
 		due, _, err := w.ExpiredDeliveries(w.ctx, 10)
 		w.ok(err)
-		if len(due) != 1 || due[0].ID != leased {
+		if len(due) != 1 || due[0].ID != waiting {
 			w.Fatalf("expired: %+v", due)
 		}
-		expire(leased, schedule.Applied)
-		w.unchanged("the second expire", func() { expire(leased, schedule.Already) })
-		if d := w.get(leased); d.State != delivery.Dead || d.Reason != delivery.Expired {
+		expire(waiting, schedule.Applied)
+		w.unchanged("the second expire", func() { expire(waiting, schedule.Already) })
+		if d := w.get(waiting); d.State != delivery.Dead || d.Reason != delivery.Expired {
 			w.Fatalf("expired one: %+v", d)
 		}
 		// The leased one is its worker's to end, however late.
-		got, err := w.Expire(w.ctx, 0, []schedule.Verdict{{ID: l.ID}})
-		w.ok(err)
-		if got[0] != schedule.Stale {
-			w.Fatalf("expiring a leased one: %s", got[0])
-		}
+		expire(l.ID, schedule.Stale)
 		w.settle(schedule.Applied, delivered(l))
 		w.wantState(l.ID, delivery.Delivered)
 	})
@@ -246,8 +242,7 @@ func TestCancelAndTombstoneTwice(t *testing.T) {
 			w.Fatal("leased for a deleted subscriber")
 		}
 		w.twice("cancel", func() {
-			_, remaining, leases, err := w.CancelPending(w.ctx, "s1", 10)
-			w.ok(err)
+			remaining, leases := w.cancelAll("s1", 10)
 			if remaining != 0 || leases != 1 {
 				w.Fatalf("remaining %d, leases %d", remaining, leases)
 			}
@@ -256,8 +251,8 @@ func TestCancelAndTombstoneTwice(t *testing.T) {
 		// The worker's verdict ends the lease and changes nothing else.
 		w.settle(schedule.Already, delivered(l))
 		w.wantState(l.ID, delivery.Cancelled)
-		if _, _, leases, err := w.CancelPending(w.ctx, "s1", 10); err != nil || leases != 0 {
-			w.Fatalf("leases %d, %v", leases, err)
+		if _, leases := w.cancelAll("s1", 10); leases != 0 {
+			w.Fatalf("%d leases after the last worker settled", leases)
 		}
 		if got, want := w.ledger(), (schedule.Ledger{Accepted: 2, Cancelled: 2}); got != want {
 			w.Fatalf("ledger %+v, want %+v", got, want)

@@ -151,7 +151,7 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error)
 	})
 	byPart := make(map[int][]string)
 	for _, z := range all[:min(limit, len(all))] {
-		id, _ := z.Member.(string) //nolint:errcheck // go-redis returns strings
+		id, _ := z.Member.(string)
 		p, err := e.partitionOfDelivery(id)
 		if err != nil {
 			return nil, err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -180,6 +179,14 @@ func (w *world) settle(want schedule.SettleResult, v schedule.Verdict) {
 	}
 }
 
+// cancelAll cancels up to limit of what a deleted subscriber has pending.
+func (w *world) cancelAll(sub string, limit int) (remaining, leases int) {
+	w.Helper()
+	_, remaining, leases, err := w.CancelPending(w.ctx, sub, limit)
+	w.ok(err)
+	return remaining, leases
+}
+
 // get reads a delivery.
 func (w *world) get(id string) schedule.Evidence {
 	w.Helper()
@@ -225,7 +232,7 @@ func (w *world) dump() map[string]string {
 			out[k] = b.String()
 		case "set":
 			m := w.rdb.SMembers(w.ctx, k).Val()
-			sort.Strings(m)
+			slices.Sort(m)
 			out[k] = strings.Join(m, " ")
 		case "zset":
 			out[k] = fmt.Sprint(w.rdb.ZRangeWithScores(w.ctx, k, 0, -1).Val())
