@@ -36,7 +36,8 @@ func (r DeleteResult) Done() bool { return r.Remaining == 0 && r.Leases == 0 }
 // pending can only shrink. Then the pending deliveries are cancelled in batches.
 //
 // With wait it returns when the last lease has ended as well: no request leaves
-// after it. If ctx ends first, the result says what is left beside ctx's error.
+// after it. If ctx ends first, the result says what is left, as of the last batch
+// that was answered, beside ctx's error.
 // Without wait it returns after the first batch.
 //
 // Either way, and after a crash at any point, the rest is finished by the same
@@ -49,14 +50,19 @@ func (s *Store) Delete(ctx context.Context, id string, wait bool) (DeleteResult,
 	var total DeleteResult
 	for pause := pollFirst; ; {
 		step, err := s.cancel(ctx, id)
-		total.Cancelled += step.Cancelled
-		total.Remaining, total.Leases = step.Remaining, step.Leases
-		switch {
-		case err != nil:
+		if err != nil {
+			if ended := ctx.Err(); ended != nil {
+				err = fmt.Errorf("%w: %w", ended, err) // Redis calls it a timeout of its own
+			}
 			return total, fmt.Errorf("delete subscriber %s: it gets nothing new from here on; delete it again to cancel the rest: %w", id, err)
+		}
+		step.Cancelled += total.Cancelled
+		moved := step.Cancelled > total.Cancelled
+		total = step
+		switch {
 		case total.Done() || !wait:
 			return total, nil
-		case step.Remaining > 0 && step.Cancelled > 0:
+		case step.Remaining > 0 && moved:
 			continue // there is more, and it moves
 		}
 		if err := rest(ctx, pause); err != nil {

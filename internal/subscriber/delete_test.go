@@ -92,7 +92,7 @@ func TestDeleteTombstonesFirst(t *testing.T) {
 	t.Parallel()
 	m, store := newStore(t)
 	s := create(t, store, subscriber.Draft{})
-	m.Enqueue(s.ID, 5)
+	m.Enqueue(s.ID, 1300)
 	m.Before = func(_ context.Context, op string) error {
 		if op == "cancel pending" {
 			return schedule.ErrUnavailable
@@ -113,7 +113,7 @@ func TestDeleteTombstonesFirst(t *testing.T) {
 	if left, err := store.FinishDeletes(t.Context()); left != 0 || err != nil {
 		t.Errorf("%d left, %v", left, err)
 	}
-	if cancelled, remaining, _, err := m.CancelPending(t.Context(), s.ID, 10); cancelled+remaining != 0 || err != nil {
+	if cancelled, remaining, _, err := m.CancelPending(t.Context(), s.ID, 1); cancelled+remaining != 0 || err != nil {
 		t.Errorf("%d deliveries were left, %v", cancelled+remaining, err)
 	}
 }

@@ -72,7 +72,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 		return known, nil
 	}
 	c, err := d.feed.Config(ctx, id)
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || (err == nil && gone(c)) {
 		d.publish([]string{id}, nil)
 		return nil, fmt.Errorf("subscriber %s: %w", id, ErrGone)
 	}
@@ -121,8 +121,8 @@ func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) erro
 		if upTo <= d.seen[p] {
 			return fmt.Errorf("no changes past generation %d, though it is at %d", d.seen[p], gen)
 		}
-		gone, put, _ := sortOut(ctx, configs)
-		d.publish(gone, put)
+		lost, put, _ := sortOut(ctx, configs)
+		d.publish(lost, put)
 		d.seen[p] = upTo
 	}
 	return nil
@@ -154,11 +154,11 @@ func (d *Directory) reload(ctx context.Context, p int) error {
 // sortOut reads configs as they came. One that cannot be read is said and set
 // apart, to be left as it was: it must not keep the events of every other
 // subscriber from being accepted.
-func sortOut(ctx context.Context, configs []config) (gone []string, put []*Subscriber, unread map[string]bool) {
+func sortOut(ctx context.Context, configs []config) (lost []string, put []*Subscriber, unread map[string]bool) {
 	unread = map[string]bool{}
 	for _, c := range configs {
-		if c.Deleted {
-			gone = append(gone, c.ID)
+		if gone(c) {
+			lost = append(lost, c.ID)
 			continue
 		}
 		s, err := unmarshalBlob(c)
@@ -170,14 +170,14 @@ func sortOut(ctx context.Context, configs []config) (gone []string, put []*Subsc
 		}
 		put = append(put, s)
 	}
-	return gone, put, unread
+	return lost, put, unread
 }
 
-// publish changes the index, first by those gone, and swaps the snapshot once.
-func (d *Directory) publish(gone []string, put []*Subscriber) {
+// publish changes the index, first by those lost, and swaps the snapshot once.
+func (d *Directory) publish(lost []string, put []*Subscriber) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, id := range gone {
+	for _, id := range lost {
 		d.index.remove(id)
 	}
 	for _, s := range put {

@@ -135,7 +135,7 @@ func (d Draft) secret(now time.Time) (Secret, error) {
 
 func badAccount(bad *problems, account string) {
 	ok := account != "" && len(account) <= maxAccountLen && !strings.ContainsFunc(account, func(r rune) bool {
-		return notInType(r) && r != '.' && r != ':'
+		return notInType(r) && (r < 'A' || r > 'Z') && r != '.' && r != ':'
 	})
 	if !ok {
 		bad.addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)

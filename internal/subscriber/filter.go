@@ -12,13 +12,14 @@ import (
 )
 
 // Bounds of a filter. An event carries at most 16 attributes, so a filter on
-// more could never match; the others keep one subscriber from filling the index.
+// more could never match, nor could one on a longer type, key or value than an
+// event may have; the others keep one subscriber from filling the index.
 const (
 	maxTypes        = 64
-	maxTypeLen      = 128 // bytes
+	maxTypeLen      = 128 // characters, as of an event
 	maxKeys         = 16
-	maxKeyLen       = 64  // bytes
-	maxValueLen     = 256 // bytes
+	maxKeyLen       = 64  // characters, as of an event
+	maxValueLen     = 256 // characters, as of an event
 	maxFilterValues = 256 // over all keys
 )
 
@@ -85,8 +86,8 @@ func (f Filter) validateAttributes(bad func(field, format string, a ...any)) {
 	total := 0
 	for _, key := range slices.Sorted(maps.Keys(f.Attributes)) {
 		values, path := f.Attributes[key], "attributes/"+escaper.Replace(key)
-		if key == "" || len(key) > maxKeyLen || !utf8.ValidString(key) {
-			bad(path, "a key must be 1 to %d bytes of UTF-8", maxKeyLen)
+		if key == "" || tooLong(key, maxKeyLen) {
+			bad(path, "a key must be 1 to %d characters of UTF-8", maxKeyLen)
 		}
 		if len(values) == 0 {
 			bad(path, "must hold at least one value: with none it never matches")
@@ -96,11 +97,16 @@ func (f Filter) validateAttributes(bad func(field, format string, a ...any)) {
 			return
 		}
 		for i, v := range values {
-			if len(v) > maxValueLen || !utf8.ValidString(v) {
-				bad(fmt.Sprintf("%s/%d", path, i), "must be at most %d bytes of UTF-8", maxValueLen)
+			if tooLong(v, maxValueLen) {
+				bad(fmt.Sprintf("%s/%d", path, i), "must be at most %d characters of UTF-8", maxValueLen)
 			}
 		}
 	}
+}
+
+// tooLong also says so of what is not UTF-8, which has no length in characters.
+func tooLong(s string, limit int) bool {
+	return !utf8.ValidString(s) || utf8.RuneCountInString(s) > limit
 }
 
 // badPattern says what is wrong with a type pattern, "" if nothing is.
@@ -109,21 +115,21 @@ func badPattern(pattern string) string {
 		return ""
 	}
 	if len(pattern) > maxTypeLen {
-		return fmt.Sprintf("must be at most %d bytes", maxTypeLen)
+		return fmt.Sprintf("must be at most %d characters", maxTypeLen)
 	}
 	for part := range strings.SplitSeq(strings.TrimSuffix(pattern, ".*"), ".") {
 		if part == "" || strings.ContainsFunc(part, notInType) {
 			return fmt.Sprintf("%q must be a type (\"shipment.delivered\"), a prefix (\"shipment.*\") or \"*\"; "+
-				"a type is dotted parts of A-Z a-z 0-9 _ -", pattern)
+				"a type is dotted words of a-z 0-9 _ -", pattern)
 		}
 	}
 	return ""
 }
 
-// notInType tells the characters that a part of a dotted type cannot have.
+// notInType tells the characters that a word of an event's type cannot have.
 func notInType(r rune) bool {
 	switch {
-	case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_', r == '-':
+	case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_', r == '-':
 		return false
 	}
 	return true

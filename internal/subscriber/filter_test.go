@@ -77,13 +77,13 @@ func TestFilterValidate(t *testing.T) {
 		f    subscriber.Filter
 		want []string // fields, in order
 	}{
-		"patterns":        {subscriber.Filter{Types: []string{"*", "a", "a.b-c_D.9", "a.*", "a.b.*"}}, nil},
+		"patterns":        {subscriber.Filter{Types: []string{"*", "a", "a.b-c_d.9", "a.*", "a.b.*"}}, nil},
 		"no patterns":     {subscriber.Filter{}, []string{"types"}},
 		"64 patterns":     {subscriber.Filter{Types: repeat(64, numbered)}, nil},
 		"65 patterns":     {subscriber.Filter{Types: repeat(65, numbered)}, []string{"types"}},
-		"128 bytes":       {subscriber.Filter{Types: []string{strings.Repeat("a", 128)}}, nil},
-		"129 bytes":       {subscriber.Filter{Types: []string{strings.Repeat("a", 129)}}, []string{"types/0"}},
-		"bad patterns":    {subscriber.Filter{Types: []string{"ok", "", "a.", ".a", "a..b", ".*", "*.a", "a*", "a.*.b", "a b", "ä", "**"}}, fieldsOf("types", 1, 11)},
+		"type of 128":     {subscriber.Filter{Types: []string{strings.Repeat("a", 128)}}, nil},
+		"type of 129":     {subscriber.Filter{Types: []string{strings.Repeat("a", 129)}}, []string{"types/0"}},
+		"bad patterns":    {subscriber.Filter{Types: []string{"ok", "", "a.", ".a", "a..b", ".*", "*.a", "a*", "a.*.b", "a b", "ä", "**", "A.b"}}, fieldsOf("types", 1, 12)},
 		"16 keys":         {subscriber.Filter{Types: []string{"*"}, Attributes: keys(16)}, nil},
 		"17 keys":         {subscriber.Filter{Types: []string{"*"}, Attributes: keys(17)}, []string{"attributes"}},
 		"no values":       {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"k": nil}}, []string{"attributes/k"}},
@@ -92,7 +92,7 @@ func TestFilterValidate(t *testing.T) {
 		"empty key":       {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"": {"x"}}}, []string{"attributes/"}},
 		"long key":        {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{strings.Repeat("k", 65): {"x"}}}, []string{"attributes/" + strings.Repeat("k", 65)}},
 		"awkward key":     {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"a/b~c": nil}}, []string{"attributes/a~1b~0c"}},
-		"value of 256":    {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"k": {strings.Repeat("v", 256), ""}}}, nil},
+		"value of 256":    {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"k": {strings.Repeat("ä", 256), ""}}}, nil},
 		"value of 257":    {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"k": {"x", strings.Repeat("v", 257)}}}, []string{"attributes/k/1"}},
 		"value not UTF-8": {subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{"k": {"\xff"}}}, []string{"attributes/k/0"}},
 		"all at once":     {subscriber.Filter{Types: []string{"a.", "b"}, Attributes: map[string][]string{"a": nil, "b": {"\xff"}}}, []string{"types/0", "attributes/a", "attributes/b/0"}},

@@ -43,8 +43,10 @@ type Feed interface {
 // An implementation MUST
 //   - answer PutConfig's expect: 0 demands that the id is new, a version above 0
 //     that very version; ErrVersion if it is not so, ErrNotFound if a version is
-//     demanded of an id never known or deleted; and raise the version;
-//   - list in the order of ids, without tombstones;
+//     demanded of an id never known or deleted. It raises the version.
+//     Repeating a call whose reply was lost MUST get the reply that was lost;
+//   - list in the order of ids, without tombstones: fewer than limit where some
+//     were deleted meanwhile, none at the end alone;
 //   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
 //     so that a delete can be repeated; ErrNotFound is for an id never known;
 //   - lease nothing and enqueue nothing for an id once Tombstone has replied.
@@ -55,6 +57,10 @@ type Backend interface {
 	Tombstone(ctx context.Context, id string) error
 	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
 }
+
+// gone tells a tombstone. A config whose blob went while it was read is one that
+// was deleted at that moment: a backend may read the two one after the other.
+func gone(c config) bool { return c.Deleted || len(c.Blob) == 0 }
 
 // URLPolicy says which URLs may be delivered to.
 type URLPolicy interface {
@@ -122,6 +128,9 @@ func (s *Store) Create(ctx context.Context, d Draft) (Subscriber, error) {
 // Get reads one subscriber. It returns ErrNotFound.
 func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
 	c, err := s.backend.Config(ctx, id)
+	if err == nil && gone(c) {
+		err = ErrNotFound
+	}
 	if err != nil {
 		return Subscriber{}, fmt.Errorf("get subscriber %s: %w", clip(id), err)
 	}
@@ -138,17 +147,26 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]Subscriber
 	if limit < 1 || limit > MaxList {
 		return nil, fmt.Errorf("list subscribers: limit must be 1 to %d, is %d", MaxList, limit)
 	}
-	configs, err := s.backend.ListConfigs(ctx, after, limit)
-	if err != nil {
-		return nil, fmt.Errorf("list subscribers: %w", err)
-	}
-	subs := make([]Subscriber, 0, len(configs))
-	for _, c := range configs {
-		sub, err := unmarshalBlob(c)
+	subs := make([]Subscriber, 0, limit)
+	for len(subs) < limit {
+		configs, err := s.backend.ListConfigs(ctx, after, limit-len(subs))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("list subscribers: %w", err)
 		}
-		subs = append(subs, *sub)
+		if len(configs) == 0 {
+			break
+		}
+		after = configs[len(configs)-1].ID
+		for _, c := range configs {
+			if gone(c) {
+				continue
+			}
+			sub, err := unmarshalBlob(c)
+			if err != nil {
+				return nil, err
+			}
+			subs = append(subs, *sub)
+		}
 	}
 	return subs, nil
 }

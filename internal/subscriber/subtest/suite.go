@@ -92,21 +92,24 @@ func wantErr(t *testing.T, what string, err, want error) {
 
 func testVersions(t *testing.T, b bundle) {
 	terms := schedule.Terms{Class: "standard", MaxInFlight: 1, LeaseTime: time.Second}
-	put := func(id string, expect int64) (int64, error) {
-		return b.Backend.PutConfig(b.ctx, id, expect, []byte("{}"), terms)
+	put := func(id string, expect int64, blob string) (int64, error) {
+		return b.Backend.PutConfig(b.ctx, id, expect, []byte(blob), terms)
 	}
-	first := must(put("sub_a", 0))(t)
-	_, err := put("sub_a", 0)
-	wantErr(t, "put a new one twice", err, schedule.ErrVersion)
-	second := must(put("sub_a", first))(t)
+	first := must(put("sub_a", 0, "one"))(t)
+	if again := must(put("sub_a", 0, "one"))(t); again != first {
+		t.Errorf("the same call again made version %d of %d", again, first)
+	}
+	_, err := put("sub_a", 0, "another")
+	wantErr(t, "put a new one over another", err, schedule.ErrVersion)
+	second := must(put("sub_a", first, "two"))(t)
 	if first < 1 || second <= first {
 		t.Errorf("versions %d, %d do not grow from 1", first, second)
 	}
-	_, err = put("sub_a", first)
+	_, err = put("sub_a", first, "another")
 	wantErr(t, "put over an old version", err, schedule.ErrVersion)
-	_, err = put("sub_b", 7)
+	_, err = put("sub_b", 7, "one")
 	wantErr(t, "put over nobody", err, schedule.ErrNotFound)
-	if c := must(b.Backend.Config(b.ctx, "sub_a"))(t); c.ID != "sub_a" || c.Version != second || string(c.Blob) != "{}" || c.Deleted {
+	if c := must(b.Backend.Config(b.ctx, "sub_a"))(t); c.ID != "sub_a" || c.Version != second || string(c.Blob) != "two" || c.Deleted {
 		t.Errorf("read back %+v", c)
 	}
 	_, err = b.Backend.Config(b.ctx, "sub_b")
@@ -123,9 +126,9 @@ func testVersions(t *testing.T, b bundle) {
 	}
 	_, err = b.Backend.Config(b.ctx, "sub_a")
 	wantErr(t, "read a tombstone", err, schedule.ErrNotFound)
-	_, err = put("sub_a", second)
+	_, err = put("sub_a", second, "three")
 	wantErr(t, "put over a tombstone", err, schedule.ErrNotFound)
-	if _, err := put("sub_a", 0); err == nil {
+	if _, err := put("sub_a", 0, "three"); err == nil {
 		t.Error("a deleted id was used again")
 	}
 }
