@@ -39,7 +39,7 @@ func (d *Dispatcher) attempt(ends life, l lease) {
 		return
 	}
 	decision := d.judge.decide(t.policy, t.Delivery, t.result(), t.clock.now())
-	d.observe(t, decision)
+	d.observe(ends.settle, t, decision)
 	d.settler.add(ends.settle, l, d.judge.verdict(t, decision))
 }
 
@@ -121,7 +121,7 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 	t.answer = d.sender.Send(ctx, webhook.Request{
 		URL: sub.URL, Secrets: sub.Secrets,
 		DeliveryID: t.ID, Attempt: t.Attempts, DeliveryCount: t.DeliveryCount, Generation: t.RedriveGeneration,
-		Timestamp: t.startedAt, Body: t.body.Bytes, Traceparent: traceparent(span, t.body.Traceparent),
+		Timestamp: t.startedAt, Body: t.body.Bytes, Traceparent: traceparent(ctx, t.body.Traceparent),
 		Timeout: timeout, RetryAfterCap: time.Duration(t.policy.RetryAfterCap),
 	})
 	endSpan(span, t.answer)
@@ -143,7 +143,7 @@ func (t *trial) who() []any {
 // observe counts an attempt and writes its one log line. The debug level has all
 // attempts; info those that somebody may ask about, failures and what came after
 // one; warn those that end a delivery undelivered.
-func (d *Dispatcher) observe(t *trial, decision delivery.Decision) {
+func (d *Dispatcher) observe(ctx context.Context, t *trial, decision delivery.Decision) {
 	class := d.metrics.class(t.class)
 	d.metrics.attempts.WithLabelValues(class, outcomeLabel(t.answer.Outcome)).Inc()
 	line := append(t.who(),
@@ -165,7 +165,7 @@ func (d *Dispatcher) observe(t *trial, decision delivery.Decision) {
 	if t.answer.Err != "" {
 		line = append(line, "error", t.answer.Err)
 	}
-	d.log.Log(context.Background(), level, "attempt", line...)
+	d.log.Log(ctx, level, "attempt", line...)
 }
 
 // again says whether an earlier attempt of this delivery failed.

@@ -96,13 +96,19 @@ func TestDeadLetters(t *testing.T) {
 		sent    int
 	}{
 		{name: "terminal answer", outcome: delivery.HTTP404, reason: delivery.HTTP404, sent: 1},
-		{name: "last attempt", outcome: delivery.Timeout, reason: delivery.Exhausted, sent: 1,
-			edit: func(d *record) { d.Attempts, d.DeliveryCount, d.Lane = 14, 14, delivery.Retry }},
-		{name: "next would be too late", outcome: delivery.Timeout, reason: delivery.Expired, sent: 1,
-			edit: func(d *record) { d.ExpiresAt = d.AcceptedAt.Add(time.Millisecond) }},
+		{
+			name: "last attempt", outcome: delivery.Timeout, reason: delivery.Exhausted, sent: 1,
+			edit: func(d *record) { d.Attempts, d.DeliveryCount, d.Lane = 14, 14, delivery.Retry },
+		},
+		{
+			name: "next would be too late", outcome: delivery.Timeout, reason: delivery.Expired, sent: 1,
+			edit: func(d *record) { d.ExpiresAt = d.AcceptedAt.Add(time.Millisecond) },
+		},
 		{name: "payload missing", missing: true, reason: delivery.PayloadMissing},
-		{name: "impossible record", outcome: delivery.Timeout, reason: delivery.BadRequest, sent: 1,
-			edit: func(d *record) { d.LeaseLosses = 2 }},
+		{
+			name: "impossible record", outcome: delivery.Timeout, reason: delivery.BadRequest, sent: 1,
+			edit: func(d *record) { d.LeaseLosses = 2 },
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run(t, Options{ReapEvery: never}, func(r *rig) {
@@ -291,7 +297,7 @@ func TestTrace(t *testing.T) {
 			t.Errorf("the receiver got traceparent %q", got)
 		}
 		for _, a := range span.Attributes() {
-			if strings.Contains(a.Value.Emit(), "hush") || strings.Contains(a.Value.Emit(), "/hook") {
+			if strings.Contains(a.Value.String(), "hush") || strings.Contains(a.Value.String(), "/hook") {
 				t.Errorf("the span holds the URL: %v", a)
 			}
 		}

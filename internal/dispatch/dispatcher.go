@@ -122,9 +122,9 @@ type Dispatcher struct {
 
 // life is the three ends of a run, in the order in which a stop lets them come.
 type life struct {
-	lease  context.Context //nolint:containedctx // these are the ends themselves, handed down together
-	send   context.Context //nolint:containedctx // requests on the wire are cut off when it ends
-	settle context.Context //nolint:containedctx // verdicts that are not home by then are dropped
+	lease  context.Context // no lease call and no request is begun after it
+	send   context.Context // requests on the wire are cut off when it ends
+	settle context.Context // verdicts that are not home by then are dropped
 }
 
 // New builds a dispatcher. It does nothing until Run.
@@ -162,9 +162,9 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	ends := life{lease: ctx, send: send, settle: settle}
 
 	var loops sync.WaitGroup
-	loops.Go(func() { d.loop.run(ends) })
+	loops.Go(func() { d.loop.run(ends) }) //nolint:contextcheck // ends holds ctx, and what outlives it
 	loops.Go(func() { d.loop.listen(ctx) })
-	loops.Go(func() { d.reaper.run(ends) })
+	loops.Go(func() { d.reaper.run(ends) }) //nolint:contextcheck // as above
 
 	<-ctx.Done()
 	d.health.set("stop", errStopping)

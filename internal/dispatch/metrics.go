@@ -131,10 +131,10 @@ func (m *metrics) settled(v schedule.Verdict, result schedule.SettleResult) {
 	if result != schedule.Applied {
 		return
 	}
-	switch v.Next {
-	case delivery.Scheduled:
+	if v.Next == delivery.Scheduled {
 		m.retries.WithLabelValues(outcomeLabel(v.Outcome)).Inc()
-	case delivery.Dead:
+	}
+	if v.Next == delivery.Dead {
 		m.deaths.WithLabelValues(outcomeLabel(v.Reason)).Inc()
 	}
 }

@@ -25,18 +25,18 @@ const (
 	settleFor = 5 * time.Minute
 	// settleGrace is what verdicts get at a stop, beyond Options.Grace.
 	settleGrace = 5 * time.Second
-	// backoffMin and backoffMax are the windows of the pauses between tries.
-	backoffMin = 50 * time.Millisecond
-	backoffMax = 2 * time.Second
+	// firstWindow and widestWindow bound the pauses between tries.
+	firstWindow  = 50 * time.Millisecond
+	widestWindow = 2 * time.Second
 )
 
 // pause is the wait after the nth failure in a row, from 0: full jitter over a
 // window that doubles from 50 ms to 2 s, so that a crowd of workers does not come
 // back to Redis as one.
 func pause(n int) time.Duration {
-	window := backoffMax
-	if n < 6 { // 50 ms * 2^6 is beyond the cap
-		window = min(backoffMin<<max(n, 0), backoffMax)
+	window := widestWindow
+	if n < 6 { // 50 ms * 2^6 is beyond the widest
+		window = min(firstWindow<<max(n, 0), widestWindow)
 	}
 	return rand.N(window) + time.Millisecond //nolint:gosec // jitter needs no secrecy
 }

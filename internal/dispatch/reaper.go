@@ -20,7 +20,7 @@ const reapLimit = 256
 // afterOutage is the reaper's pause after an error, and once more when Redis is
 // back. It is longer than a settler's longest one, so that workers which outlived
 // an outage get to settle their own leases before these are taken for lost.
-const afterOutage = 3 * backoffMax
+const afterOutage = 3 * widestWindow
 
 var errOutageOver = errors.New("redis is back: leases get a moment to be settled by their workers")
 
@@ -210,14 +210,14 @@ func (r *reaper) call(
 
 // applied tells of one that ended or goes on by this worker's hand.
 func (r *reaper) applied(p int, v schedule.Verdict, clk clock) {
-	what := "waiting delivery expired"
-	if v.Reclaim {
-		what = "lease lost"
-		r.metrics.leasesLost.Inc()
+	log := r.log.With("delivery_id", v.ID, "fence", v.Fence, "next", v.Next, "reason", v.Reason)
+	if !v.Reclaim {
+		log.Warn("waiting delivery expired")
+		return
 	}
+	r.metrics.leasesLost.Inc()
 	if v.Next == delivery.Scheduled {
 		r.board.due(p, clk.here(v.DueAt))
 	}
-	r.log.Warn(what, "delivery_id", v.ID, "fence", v.Fence, "next", v.Next, "reason", v.Reason,
-		"give_back", v.GiveBack, "due_at", v.DueAt)
+	log.Warn("lease lost", "give_back", v.GiveBack, "due_at", v.DueAt)
 }

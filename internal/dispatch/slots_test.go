@@ -74,8 +74,8 @@ func TestShareIsInProportion(t *testing.T) {
 
 func TestPause(t *testing.T) {
 	t.Parallel()
-	for n, window := range map[int]time.Duration{0: 50, 1: 100, 5: 1600, 6: 2000, 7: 2000, 1 << 40: 2000, -1: 50} {
-		window *= time.Millisecond
+	for n, ms := range map[int]int{0: 50, 1: 100, 5: 1600, 6: 2000, 7: 2000, 1 << 40: 2000, -1: 50} {
+		window := time.Duration(ms) * time.Millisecond
 		low, high := window, time.Duration(0)
 		for range 2000 {
 			p := pause(n)

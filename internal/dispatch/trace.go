@@ -27,11 +27,11 @@ func (d *Dispatcher) startSpan(ctx context.Context, t *trial) (context.Context, 
 		),
 	}
 	carrier := propagation.MapCarrier{traceparentKey: t.body.Traceparent}
-	ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+	ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier))
 	if ingest.IsValid() {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: ingest}))
 	}
-	return d.tracer.Start(ctx, "send webhook", opts...)
+	return d.tracer.Start(ctx, "send webhook", opts...) //nolint:spancheck // the caller ends it
 }
 
 func endSpan(span trace.Span, a webhook.Answer) {
@@ -54,11 +54,11 @@ func traceID(span trace.Span) string {
 // traceparent is what the receiver gets: the attempt's span, or without tracing
 // the ingest's, passed through as W3C Trace Context 1, section 4.3 asks of who
 // takes no part.
-func traceparent(span trace.Span, ingest string) string {
-	if !span.SpanContext().IsValid() {
+func traceparent(ctx context.Context, ingest string) string {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return ingest
 	}
 	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(trace.ContextWithSpan(context.Background(), span), carrier)
+	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier[traceparentKey]
 }
