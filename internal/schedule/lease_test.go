@@ -119,6 +119,27 @@ func TestRetryWaitsUntilDue(t *testing.T) {
 	})
 }
 
+// What is due leaves its lane, what is due later stays there.
+func TestOnlyTheDueLeaveTheirLane(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 10)
+		w.post("e1", "s1")
+		w.post("e2", "s1")
+		ls := w.lease("w", anyRoom).Leased
+		w.settle(schedule.Applied, retry(ls[0], w.clock()))
+		w.settle(schedule.Applied, retry(ls[1], w.clock().Add(time.Hour)))
+		if got := w.lease("w", anyRoom).Leased; len(got) != 1 || got[0].ID != ls[0].ID {
+			w.Fatalf("leased %+v, want the due one", got)
+		}
+		w.wantState(ls[1].ID, delivery.Scheduled)
+		w.advance(2 * time.Hour)
+		if l := w.one("w"); l.ID != ls[1].ID {
+			w.Fatalf("leased %s, want the one that fell due", l.ID)
+		}
+	})
+}
+
 func TestPauseHoldsAndResumeReleases(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
