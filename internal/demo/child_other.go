@@ -1,0 +1,11 @@
+//go:build !unix
+
+package demo
+
+import (
+	"os"
+	"os/exec"
+)
+
+// keepApart does nothing: this system has no process groups.
+func keepApart(*exec.Cmd, *os.File) {}
