@@ -20,6 +20,10 @@ type Endpoint struct {
 	AllowCIDR    []netip.Prefix `env:"FANOUT_ALLOW_CIDR"     help:"Ranges that may be called although they are not public, such as 10.1.0.0/16." placeholder:"CIDR,..."`
 	AllowPort    []uint16       `env:"FANOUT_ALLOW_PORT"     help:"Ports that may be called; default 443, and 80 with --allow-http."             placeholder:"PORT,..."`
 	AllowAnyPort bool           `env:"FANOUT_ALLOW_ANY_PORT" help:"Allow every port."`
+
+	// Resolver of the endpoints' names; nil is the pure Go one. It is no setting:
+	// it is here for tests, whose names come, go and change.
+	Resolver *net.Resolver `kong:"-"`
 }
 
 func (e Endpoint) guard() *webhook.Guard {
@@ -42,7 +46,7 @@ const settleMargin = 20 * time.Second
 // metrics and probes there.
 func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 	sender := webhook.New(webhook.Options{
-		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots,
+		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots, Resolver: p.Endpoint.Resolver,
 	})
 	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine), sender, dispatch.Options{
 		Version: boot.Version(), Slots: w.Slots, Grace: w.Grace, Classes: p.classNames(),
