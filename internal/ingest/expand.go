@@ -115,6 +115,10 @@ func (s *Service) expand(ctx context.Context, plan schedule.Plan) error {
 	}
 	_ = g.Wait() // errors are in errs: the group would keep but one
 	if len(done) > 0 {
+		// With time of its own: else a plan that takes too long would be begun
+		// again from the start for ever.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience())
+		defer cancel()
 		if _, err := s.store.Strike(ctx, plan.EventID, done...); err != nil {
 			errs = append(errs, fmt.Errorf("strike %d partitions: %w", len(done), err))
 		}

@@ -256,3 +256,24 @@ func TestSubmitOverAHangingStore(t *testing.T) {
 		})
 	}
 }
+
+// What was enqueued before the time ran out is struck, so that each go at a slow
+// plan gets further than the last.
+func TestProgressIsKeptWhenTimeRunsOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, 40, Options{})
+		b.store.setFaults(func(n int, _ string) fault {
+			if n == 2 { // the first enqueue
+				return fault{slow: time.Hour}
+			}
+			return fault{slow: time.Millisecond}
+		})
+		if _, err := b.Submit(t.Context(), validPost()); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(b.store.events["evt-1"].plan); n != 1 {
+			t.Errorf("%d partitions left, want the one that hung", n)
+		}
+	})
+}
