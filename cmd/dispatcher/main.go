@@ -29,7 +29,7 @@ func main() {
 }
 
 func (c *cli) run(ctx context.Context) error {
-	parts, last, err := role.Assemble(ctx, "fanout-dispatcher", c.Common, c.Endpoint, os.Stderr)
+	parts, last, err := role.Assemble(ctx, "fanout-dispatcher", c.Common, c.Endpoint, boot.NewLogger(c.Log, os.Stderr))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ dispatchers send them. Redis needs appendonly yes and maxmemory-policy noevictio
 
 // Run serves until a signal.
 func (c *serveCmd) Run(ctx context.Context) error {
-	parts, last, err := role.Assemble(ctx, "fanout", c.Common, c.Endpoint, os.Stderr)
+	parts, last, err := role.Assemble(ctx, "fanout", c.Common, c.Endpoint, boot.NewLogger(c.Log, os.Stderr))
 	if err != nil {
 		return err
 	}

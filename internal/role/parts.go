@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 
 	"github.com/fanout/fanout/internal/boot"
 	"github.com/fanout/fanout/internal/schedule"
@@ -12,8 +12,10 @@ import (
 
 // Assemble opens what a role stands on. The stage returned is the last to stop:
 // it lets go of Redis and sends the traces that are left.
-func Assemble(ctx context.Context, service string, cfg boot.Common, e Endpoint, logs io.Writer) (Parts, boot.Stage, error) {
-	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: boot.NewLogger(cfg.Log, logs)}
+func Assemble(
+	ctx context.Context, service string, cfg boot.Common, e Endpoint, logger *slog.Logger,
+) (Parts, boot.Stage, error) {
+	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: logger}
 	rdb, err := boot.OpenRedis(cfg.Redis, p.Logger)
 	if err != nil {
 		return Parts{}, boot.Stage{}, fmt.Errorf("redis: %w", err)
