@@ -3,6 +3,7 @@ package schedule
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -101,31 +102,41 @@ func (e *Engine) ExpandBy(acceptedAt time.Time) time.Time {
 
 // ClaimOpen takes over plans of one event partition that stood open for longer
 // than after, at most limit of them; nobody else gets them for that long. Those
-// past their ExpandBy are handed out one last time and set aside.
+// past their ExpandBy are handed out one last time and set aside. A plan that
+// cannot be read is in the error, and does not keep the others back.
 func (e *Engine) ClaimOpen(ctx context.Context, eventPartition, limit int, after time.Duration) ([]Plan, error) {
 	v, err := e.run1(ctx, e.scripts.claimOpen, e.events[eventPartition], limit, after.Milliseconds())
 	if err != nil {
 		return nil, err
 	}
 	var plans []Plan
+	var bad []error
 	r := newReply("claim_open", v)
 	for r.more() {
-		item := r.list()
-		plan := Plan{EventID: item.text(), AcceptedAt: item.time(), ExpandBy: item.time()}
-		subs := item.text()
-		var left []int
-		for item.more() {
-			left = append(left, int(item.number()))
-		}
-		if item.err != nil {
-			return plans, item.err
-		}
-		if plan.Parts, err = decodePlan(subs, left); err != nil {
-			return plans, fmt.Errorf("claim_open: event %s: %w", plan.EventID, err)
+		plan, err := claimed(r.list())
+		if err != nil {
+			bad = append(bad, fmt.Errorf("claim_open: event %s: %w", plan.EventID, err))
+			continue
 		}
 		plans = append(plans, plan)
 	}
-	return plans, r.err
+	return plans, errors.Join(append(bad, r.err)...)
+}
+
+// claimed reads id, accepted_at, expand_by, subs, partition...
+func claimed(r *reply) (Plan, error) {
+	plan := Plan{EventID: r.text(), AcceptedAt: r.time(), ExpandBy: r.time()}
+	subs := r.text()
+	var left []int
+	for r.more() {
+		left = append(left, int(r.number()))
+	}
+	if r.err != nil {
+		return plan, r.err
+	}
+	var err error
+	plan.Parts, err = decodePlan(subs, left)
+	return plan, err
 }
 
 // Plan returns what remains to be expanded of one event; no Parts if nothing

@@ -209,7 +209,10 @@ type Sample struct {
 	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet.
 	Ready, Scheduled int64
 	Dead             int64 // dead letters kept
-	OpenEvents       int64
+	OpenEvents       int64 // accepted, not expanded yet
+	// LateEvents were not expanded in time, and are set aside: accepted
+	// deliveries that nobody will make. Anything but 0 is for a person.
+	LateEvents int64
 }
 
 // Evidence is a delivery with what is known of its attempts: the failed ones, and

@@ -28,10 +28,10 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	for p, prefix := range e.parts {
 		calls[p] = call{e.scripts.sample, prefix, args}
 	}
-	open := make([]*redis.IntCmd, len(e.events))
+	open, late := make([]*redis.IntCmd, len(e.events)), make([]*redis.IntCmd, len(e.events))
 	cmds, err := e.run(ctx, calls, func(p redis.Pipeliner) {
 		for i, prefix := range e.events {
-			open[i] = p.ZCard(ctx, prefix+"open")
+			open[i], late[i] = p.ZCard(ctx, prefix+"open"), p.ZCard(ctx, prefix+"late")
 		}
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	for i, cmd := range cmds {
 		v, err := cmd.Result()
 		if err == nil {
-			err = open[i].Err()
+			err = errors.Join(open[i].Err(), late[i].Err())
 		}
 		if err != nil {
 			return Sample{}, classify("sample", err)
@@ -48,6 +48,7 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 		r := newReply("sample", v)
 		s.add(r)
 		s.OpenEvents += open[i].Val()
+		s.LateEvents += late[i].Val()
 		if r.err != nil {
 			return Sample{}, r.err
 		}
