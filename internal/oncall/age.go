@@ -61,6 +61,7 @@ type Snapshot struct {
 	Ready, Scheduled int64
 	DeadLetters      int64 // kept as evidence
 	OpenEvents       int64 // accepted, not expanded yet
+	LateEvents       int64 // not expanded in time, and set aside for a person
 	// Failures are the newest dead letters, newest first, at most 10.
 	Failures []Failure
 }
@@ -119,7 +120,7 @@ func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, 
 	}
 	return Snapshot{
 		At: s.Now, Taken: taken, Classes: classes, Ledger: s.Ledger, Leases: s.Leases,
-		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OpenEvents: s.OpenEvents,
+		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OpenEvents: s.OpenEvents, LateEvents: s.LateEvents,
 		Failures: failures,
 	}
 }

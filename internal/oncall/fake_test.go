@@ -74,7 +74,7 @@ func calm() schedule.Sample {
 			{Class: "express", Lane: delivery.Fresh, Eligible: ago(12 * time.Millisecond)},
 		},
 		Ledger: schedule.Ledger{Accepted: 18_204, Pending: 231, Delivered: 17_966, Dead: 4, Cancelled: 3},
-		Leases: 64, Ready: 12, Scheduled: 9, Dead: 4, OpenEvents: 1,
+		Leases: 64, Ready: 12, Scheduled: 9, Dead: 4, OpenEvents: 1, LateEvents: 2,
 	}
 }
 

@@ -59,6 +59,7 @@ var (
 	descReady     = desc("subscribers_ready", "Subscribers with a due delivery that await their turn.")
 	descScheduled = desc("subscribers_scheduled", "Subscribers whose next delivery is not due yet.")
 	descOpen      = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
+	descLate      = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
 	descDead      = desc("dead_letters", "Dead letters kept as evidence.")
 	descLastRun   = desc("sampler_last_run_timestamp_seconds",
 		"Local time of the last good sample, by which every other gauge here is to be judged; 0 before the first.")
@@ -72,7 +73,7 @@ type gauges struct{ o *OnCall }
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descEligible, descLimited, descHeld, descSLO, descLedger, descImbalance, descLeases,
-		descReady, descScheduled, descOpen, descDead, descLastRun,
+		descReady, descScheduled, descOpen, descLate, descDead, descLastRun,
 	} {
 		ch <- d
 	}
@@ -102,6 +103,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge(descReady, float64(s.Ready))
 	gauge(descScheduled, float64(s.Scheduled))
 	gauge(descOpen, float64(s.OpenEvents))
+	gauge(descLate, float64(s.LateEvents))
 	gauge(descDead, float64(s.DeadLetters))
 	lastRun := 0.0
 	if sampled {

@@ -49,6 +49,7 @@ func TestMetrics(t *testing.T) {
 		`fanout_subscribers_ready 12`,
 		`fanout_subscribers_scheduled 9`,
 		`fanout_open_events 1`,
+		`fanout_late_events 2`,
 		`fanout_dead_letters 4`,
 		`fanout_sampler_duration_seconds_count 1`,
 		`fanout_sampler_errors_total 0`,

@@ -156,6 +156,7 @@ func (o *OnCall) view() view {
 		{"subscribers with nothing due", number(s.Scheduled)},
 		{"dead letters kept", number(s.DeadLetters)},
 		{"events not expanded yet", number(s.OpenEvents)},
+		{"events set aside, not expanded", number(s.LateEvents)},
 	}
 	for _, f := range s.Failures {
 		text, cut := clean(f.Said, maxSaid)
