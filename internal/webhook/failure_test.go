@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -110,7 +111,7 @@ func TestNeverConnects(t *testing.T) {
 // dialling says whether any goroutine is still in boundedDial.
 func dialling() bool {
 	buf := make([]byte, 1<<20)
-	return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "TestNeverConnects.boundedDial")
+	return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "webhook.newTransport.boundedDial")
 }
 
 func waitFor(t *testing.T, what func() bool) {
@@ -409,5 +410,16 @@ func TestOutOfSockets(t *testing.T) {
 		if a := explain(t.Context(), err, &tracer{at: connecting}); a.Outcome != delivery.LeaseLost || a.Outcome.Blame() != delivery.Us {
 			t.Errorf("%v: %+v", e, a)
 		}
+	}
+}
+
+// TestUntypedHandshakeError: crypto/tls gives most of its own no type; that the
+// handshake failed says enough.
+func TestUntypedHandshakeError(t *testing.T) {
+	t.Parallel()
+	err := errors.New("tls: server selected something odd")
+	a := explain(t.Context(), err, &tracer{at: shaking, tlsErr: err})
+	if a.Outcome != delivery.TLS || a.Err != err.Error() {
+		t.Errorf("%+v", a)
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // leaks fails if an answer shows, in any form of printing it, the query of the
-// request's URL, its userinfo, or a secret.
+// request's URL, its userinfo, or a secret; or if its words show the path.
 func leaks(t *testing.T, r Request, a Answer) {
 	t.Helper()
 	printed := fmt.Sprintf("%v %+v %#v %s", a, a, a, a.Err+a.Excerpt)
@@ -23,6 +23,9 @@ func leaks(t *testing.T, r Request, a Answer) {
 	for _, s := range r.Secrets {
 		_, key, _ := strings.Cut(s.Value, "_")
 		words = append(words, s.Value, key)
+	}
+	if strings.Contains(a.Err, "/services/") {
+		t.Errorf("the path shows in %q", a.Err)
 	}
 	for _, w := range words {
 		if strings.Contains(printed, w) {
@@ -36,7 +39,7 @@ func leaks(t *testing.T, r Request, a Answer) {
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
-	const query = "?token=sw0rdfish&t2=sw0rd%66ish&pass=correct+horse"
+	const query = "/services/T1/B2?token=sw0rdfish&t2=sw0rd%66ish&pass=correct+horse"
 	echo, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", "http://%zz/"+query)
 		var code int
@@ -62,7 +65,7 @@ func TestNothingLeaks(t *testing.T) {
 		wrong, hangsUp, garbage, hangs, refusing(t),
 		strings.Replace(echo, "http:", "https:", 1), // not TLS
 		"http://no.such.host.example/", "http://10.0.0.1/", "http://127.1/", "ftp://example.com/",
-		"http://me:sw0rdfish@127.0.0.1/", "http://exa mple.com/", "http://[::1/", "://", "http://example.com:99999/",
+		"http://me:sw0rdfish@127.0.0.1/", "http://exa mple.com/", "http://[::1", "://", "http://example.com:99999/",
 	} {
 		r := newRequest(url + query)
 		r.Secrets, r.Timeout = secrets, 2*short
