@@ -80,7 +80,7 @@ func TestIdleDispatcherIsQuiet(t *testing.T) {
 	s := start(t)
 	wire := newTap(t, s.redis.Addr())
 	s.dispatcher(wire.addr)
-	e := newEndpoint(t, always(http.StatusOK))
+	e := s.endpoint(always(http.StatusOK))
 	s.subscribe(e.URL, "shipment.delivered", "")
 	s.post("warm", "shipment.delivered", "{}")
 	s.delivery("warm", "delivered")
@@ -100,7 +100,7 @@ func TestIdleDispatcherIsQuiet(t *testing.T) {
 // is reached before the 202 counts as 0.
 func BenchmarkRoad(b *testing.B) {
 	s := start(b)
-	e := newEndpoint(b, always(http.StatusOK))
+	e := s.endpoint(always(http.StatusOK))
 	s.subscribe(e.URL, "shipment.delivered", "")
 	var lags []time.Duration
 	i := 0

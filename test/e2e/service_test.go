@@ -6,14 +6,12 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
+	"flag"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
-	"strings"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -28,15 +26,51 @@ import (
 
 // patience bounds every wait for something that must happen; a loaded machine
 // under the race detector is slow, and a wait ends as soon as the thing is there.
-const patience = 30 * time.Second
+const patience = 60 * time.Second
 
-// service is a running fanout.
+// atOnce is how many tests run at the same time, unless -parallel says otherwise.
+// They wait more than they work, so the number of processors is no measure.
+const atOnce = 12
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", strconv.Itoa(atOnce)); err != nil {
+			panic(err)
+		}
+	}
+	trustTestAuthority()
+	os.Exit(m.Run())
+}
+
+// service is a running fanout, in the hands of one test.
 type service struct {
 	testing.TB
+	*world
+}
+
+// world is what all tests of one service share.
+type world struct {
+	setup
 	redis  *redistest.Redis
 	url    string // of the API
 	engine *schedule.Engine
 	logs   *logBuffer
+
+	mu         sync.Mutex
+	endpoints  []*endpoint
+	secrets    map[string]string // by subscriber id
+	registries []*prometheus.Registry
+}
+
+// setup is how a service is made.
+type setup struct {
+	workers int // dispatchers to start with
+	slots   int // of each
+	grace   time.Duration
+	names   *net.Resolver
 }
 
 // logBuffer is what all roles log, for tests that look for secrets in it.
@@ -57,11 +91,18 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// start runs an API server and a dispatcher over a redis-server of their own. They
-// stop, in order and cleanly, when the test ends.
-func start(t testing.TB) *service {
+// start runs an API server and a dispatcher over a redis-server of their own. When
+// the test ends they stop, in order and cleanly, and what the endpoints saw is
+// held against what Redis says.
+func start(t testing.TB, change ...func(*setup)) *service {
 	t.Helper()
-	s := &service{TB: t, redis: redistest.Server(t), logs: &logBuffer{}}
+	s := &service{TB: t, world: &world{
+		setup: setup{workers: 1, slots: 50, grace: 5 * time.Second},
+		redis: redistest.Server(t), logs: &logBuffer{}, secrets: map[string]string{},
+	}}
+	for _, c := range change {
+		c(&s.setup)
+	}
 	api := s.parts(s.redis.Addr())
 	s.engine = api.Parts.Engine
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -70,15 +111,22 @@ func start(t testing.TB) *service {
 	stages, err := role.API(api.Parts, ln)
 	s.ok(err)
 	s.run(append(stages, api.last)...)
-	s.dispatcher(s.redis.Addr())
+	t.Cleanup(s.audit) // between the stop of the last dispatcher and that of the API
+	for range s.workers {
+		s.dispatcher(s.redis.Addr())
+	}
 	return s
 }
 
+// in is the service in the hands of a subtest, which may not fail its parent.
+func (s *service) in(t testing.TB) *service { return &service{TB: t, world: s.world} }
+
 // dispatcher adds a worker that talks to Redis at addr.
-func (s *service) dispatcher(addr string) {
+func (s *service) dispatcher(addr string) *process {
 	s.Helper()
 	d := s.parts(addr)
-	s.run(append(role.Dispatcher(d.Parts, role.Work{Slots: 50, Grace: 5 * time.Second}, nil), d.last)...)
+	work := role.Work{Slots: s.slots, Grace: s.grace}
+	return s.run(append(role.Dispatcher(d.Parts, work, nil), d.last)...)
 }
 
 type assembled struct {
@@ -95,24 +143,43 @@ func (s *service) parts(addr string) assembled {
 	}
 	loopback := role.Endpoint{
 		AllowHTTP: true, AllowAnyPort: true, AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
+		Resolver: s.names,
 	}
-	p, last, err := role.Assemble(s.Context(), "e2e", cfg, loopback, s.logs)
+	p, last, err := role.Assemble(s.Context(), "e2e", cfg, loopback, boot.NewLogger(cfg.Log, s.logs))
 	s.ok(err)
 	p.Registry = prometheus.NewRegistry()
+	s.mu.Lock()
+	s.registries = append(s.registries, p.Registry)
+	s.mu.Unlock()
 	return assembled{p, last}
 }
 
+// process is stages that run together.
+type process struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // once done
+}
+
+// stop asks it to end; wait returns when it has, with what went wrong.
+func (p *process) stop()       { p.cancel() }
+func (p *process) wait() error { <-p.done; return p.err }
+
 // run runs stages until the test ends, and fails it if they did not end well.
-func (s *service) run(stages ...boot.Stage) {
+func (s *service) run(stages ...boot.Stage) *process {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
-	done := make(chan error, 1)
-	go func() { done <- boot.Run(ctx, slog.New(slog.DiscardHandler), stages...) }()
+	p := &process{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		p.err = boot.Run(ctx, slog.New(slog.DiscardHandler), stages...)
+		close(p.done)
+	}()
 	s.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		p.stop()
+		if err := p.wait(); err != nil {
 			s.Errorf("stop: %v", err)
 		}
 	})
+	return p
 }
 
 func (s *service) ok(err error) {
@@ -122,111 +189,26 @@ func (s *service) ok(err error) {
 	}
 }
 
-// call makes an API request and decodes the answer, which must have the status.
-func (s *service) call(method, path, body string, want int, into any) {
-	s.Helper()
-	status, _, b := s.do(method, path, body)
-	if status != want {
-		s.Fatalf("%s %s: %d, want %d: %s", method, path, status, want, b)
-	}
-	if into != nil {
-		s.ok(json.Unmarshal(b, into))
-	}
-}
-
-func (s *service) do(method, path, body string) (int, http.Header, []byte) {
-	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
-	s.ok(err)
-	if body != "" {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	s.ok(err)
-	defer res.Body.Close() //nolint:errcheck // read to its end
-	b, err := io.ReadAll(res.Body)
-	s.ok(err)
-	return res.StatusCode, res.Header, b
-}
-
-// registered is what a test needs of a subscriber it made.
-type registered struct {
-	ID, Secret string
-}
-
-// subscribe registers an endpoint for one event type. policy is JSON, or "".
-func (s *service) subscribe(url, eventType, policy string) registered {
-	s.Helper()
-	if policy == "" {
-		policy = quick
-	}
-	var r registered
-	s.call("POST", "/v1/subscribers", fmt.Sprintf(
-		`{"account":"acme","name":"test","url":%q,"filter":{"types":[%q]},"policy":%s}`, url, eventType, policy),
-		http.StatusCreated, &r)
-	return r
-}
-
-// quick is a policy with which a failure is over within a test's patience.
-const quick = `{"attempt_timeout":"1s","max_attempts":3,"backoff_base":"20ms","backoff_cap":"40ms"}`
-
-// post posts an event with the given data.
-func (s *service) post(id, eventType, data string) {
-	s.Helper()
-	s.call("POST", "/v1/events", fmt.Sprintf(
-		`{"id":%q,"type":%q,"shipment_id":"shp_1","occurred_at":"2026-11-30T12:00:00+01:00","data":%s}`, id, eventType, data),
-		http.StatusAccepted, nil)
-}
-
-// view is a delivery as the API shows it.
-type view struct {
-	ID            string `json:"id"`
-	State         string `json:"state"`
-	Attempts      int    `json:"attempts"`
-	DeliveryCount int    `json:"delivery_count"`
-	Releases      int    `json:"releases"`
-	Reason        string `json:"reason"`
-	LastOutcome   string `json:"last_outcome"`
-	Evidence      []struct {
-		Attempt int    `json:"attempt"`
-		Outcome string `json:"outcome"`
-		Status  int    `json:"status"`
-		Error   string `json:"error"`
-		Excerpt string `json:"excerpt"`
-	} `json:"evidence"`
-}
-
-// delivery waits until the only delivery of an event is in the state.
-func (s *service) delivery(event, state string) view {
-	s.Helper()
-	var v view
-	s.until(fmt.Sprintf("the delivery of %s is %s", event, state), func() bool {
-		var e struct{ Deliveries []struct{ ID string } }
-		s.call("GET", "/v1/events/"+event, "", http.StatusOK, &e)
-		if len(e.Deliveries) != 1 {
-			return false
-		}
-		s.call("GET", "/v1/deliveries/"+e.Deliveries[0].ID, "", http.StatusOK, &v)
-		return v.State == state
-	})
-	return v
-}
-
-// until polls for something that must become true.
+// until polls for something that must become true, ever more slowly: on a loaded
+// machine a crowd of eager polls would be the load.
 func (s *service) until(what string, is func() bool) {
 	s.Helper()
 	deadline := time.After(patience)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
+	for pause := 5 * time.Millisecond; !is(); pause = min(pause*3/2, 100*time.Millisecond) {
 		select {
 		case <-deadline:
 			s.Fatalf("gave up waiting until %s", what)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
+}
+
+// sample is one look at the engine.
+func (s *service) sample() schedule.Sample {
+	s.Helper()
+	sample, err := s.engine.Sample(context.WithoutCancel(s.Context()), nil)
+	s.ok(err)
+	return sample
 }
 
 // balanced checks the ledger once nothing is pending any more.
@@ -234,9 +216,7 @@ func (s *service) balanced() schedule.Ledger {
 	s.Helper()
 	var l schedule.Ledger
 	s.until("nothing is pending", func() bool {
-		sample, err := s.engine.Sample(s.Context(), nil)
-		s.ok(err)
-		l = sample.Ledger
+		l = s.sample().Ledger
 		return l.Pending == 0
 	})
 	if !l.Balanced() {

@@ -74,10 +74,20 @@ type Redis struct {
 	exited chan struct{} // closed when cmd has ended and was reaped
 }
 
+// quiet drops what go-redis prints to stderr of its own accord: its pool's dials to
+// a server that a test has just killed. Calls report the same as errors.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+// hush is run once, so that a logger which a test sets afterwards stays.
+var hush = sync.OnceFunc(func() { redis.SetLogger(quiet{}) })
+
 // Server starts a redis-server on a free loopback port, with an append-only
 // file in a directory of the test's own, no snapshots, and noeviction.
 func Server(t testing.TB, opts ...Option) *Redis {
 	t.Helper()
+	hush()
 	bin, err := find()
 	if err != nil {
 		t.Fatalf("%v", err)
@@ -138,6 +148,7 @@ func Client(t testing.TB, addr string) *redis.Client {
 
 func client(t testing.TB, o *redis.Options) *redis.Client {
 	t.Helper()
+	hush()
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
