@@ -57,7 +57,7 @@ func (c *devCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, stopRedis(ctx))
 	}
-	stages, err := c.stages(ctx, addr, ln, logger)
+	stages, err := c.stages(ctx, addr, durable, ln, logger)
 	if err != nil {
 		return errors.Join(err, ln.Close(), stopRedis(ctx))
 	}
@@ -81,9 +81,11 @@ func (c *devCmd) Run(ctx context.Context) (err error) {
 }
 
 // stages are both roles over one Redis, allowed to call loopback.
-func (c *devCmd) stages(ctx context.Context, addr string, ln net.Listener, logger *slog.Logger) ([]boot.Stage, error) {
+func (c *devCmd) stages(
+	ctx context.Context, addr string, durable bool, ln net.Listener, logger *slog.Logger,
+) ([]boot.Stage, error) {
 	cfg := boot.Common{
-		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 4, PoolSize: 32},
+		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 4, PoolSize: 32, AllowUnsafe: !durable},
 		Classes: boot.Classes{"standard": time.Minute},
 	}
 	loopback := role.Endpoint{

@@ -25,6 +25,7 @@ type Redis struct {
 	TLS          bool     `env:"FANOUT_REDIS_TLS" help:"Connect by TLS, trusting the system's certificates (SSL_CERT_FILE replaces them)."`
 	Partitions   int      `default:"4" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 4 for one Redis, 48 for a cluster."`
 	PoolSize     int      `default:"32" env:"FANOUT_REDIS_POOL_SIZE" help:"Connections to each node."`
+	AllowUnsafe  bool     `env:"FANOUT_REDIS_ALLOW_UNSAFE" help:"Report ready though Redis may lose what it accepts (no append-only file, eviction)."`
 }
 
 // OpenRedis makes the client that all packages share. It does not connect: a

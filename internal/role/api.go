@@ -64,7 +64,7 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
 		Metrics: metricsHandler(p.Registry),
 		Ready: func(ctx context.Context) error {
-			return errors.Join(p.Engine.Ping(ctx), in.Ready())
+			return errors.Join(p.Engine.Ready(ctx), in.Ready())
 		},
 		Logger: p.Logger, TracerProvider: p.Tracer,
 	})

@@ -62,7 +62,7 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 	if ln == nil {
 		return stages
 	}
-	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ping(ctx), d.Ready()) }
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready()) }
 	return append(stages, boot.Stage{
 		Name: "probes",
 		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready), p.Logger) },

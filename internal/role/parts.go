@@ -21,7 +21,9 @@ func Assemble(
 		return Parts{}, boot.Stage{}, fmt.Errorf("redis: %w", err)
 	}
 	p.Registry.MustRegister(boot.PoolStats(rdb))
-	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{Partitions: cfg.Redis.Partitions})
+	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{
+		Partitions: cfg.Redis.Partitions, AllowUnsafe: cfg.Redis.AllowUnsafe,
+	})
 	if err != nil {
 		return Parts{}, boot.Stage{}, errors.Join(err, rdb.Close())
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	ExpandWithin time.Duration
 	// Quantum is the most deliveries a subscriber gets in one turn; default 8.
 	Quantum int
+	// AllowUnsafe makes Ready content with a Redis that may lose what it accepts:
+	// for a first look, or where somebody else vouches for it.
+	AllowUnsafe bool
 	// TestClock makes the scripts add an offset to Redis' clock, set by
 	// SetTestClock. For tests only.
 	TestClock bool
