@@ -15,65 +15,15 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
-// Defines values for DeliveryState.
-const (
-	DeliveryStateCancelled DeliveryState = "cancelled"
-	DeliveryStateDead      DeliveryState = "dead"
-	DeliveryStateDelivered DeliveryState = "delivered"
-	DeliveryStateLeased    DeliveryState = "leased"
-	DeliveryStateScheduled DeliveryState = "scheduled"
-)
-
 // Defines values for HealthStatus.
 const (
 	HealthOK HealthStatus = "ok"
 )
 
-// Defines values for Lane.
-const (
-	LaneFresh   Lane = "fresh"
-	LaneRedrive Lane = "redrive"
-	LaneRetry   Lane = "retry"
-)
-
-// Defines values for Outcome.
-const (
-	OutcomeBadRequest     Outcome = "bad_request"
-	OutcomeBlockedAddress Outcome = "blocked_address"
-	OutcomeConnect        Outcome = "connect"
-	OutcomeDNS            Outcome = "dns"
-	OutcomeDelivered      Outcome = "delivered"
-	OutcomeExhausted      Outcome = "exhausted"
-	OutcomeExpired        Outcome = "expired"
-	OutcomeGone           Outcome = "gone"
-	OutcomeHeldFull       Outcome = "held_full"
-	OutcomeHttp3Xx        Outcome = "http_3xx"
-	OutcomeHttp400        Outcome = "http_400"
-	OutcomeHttp401        Outcome = "http_401"
-	OutcomeHttp403        Outcome = "http_403"
-	OutcomeHttp404        Outcome = "http_404"
-	OutcomeHttp405        Outcome = "http_405"
-	OutcomeHttp408        Outcome = "http_408"
-	OutcomeHttp409        Outcome = "http_409"
-	OutcomeHttp413        Outcome = "http_413"
-	OutcomeHttp422        Outcome = "http_422"
-	OutcomeHttp423        Outcome = "http_423"
-	OutcomeHttp425        Outcome = "http_425"
-	OutcomeHttp429        Outcome = "http_429"
-	OutcomeHttp4Xx        Outcome = "http_4xx"
-	OutcomeHttp5Xx        Outcome = "http_5xx"
-	OutcomeLeaseLost      Outcome = "lease_lost"
-	OutcomePayloadMissing Outcome = "payload_missing"
-	OutcomeReset          Outcome = "reset"
-	OutcomeTLS            Outcome = "tls"
-	OutcomeTimeout        Outcome = "timeout"
-	OutcomeUnknown        Outcome = "unknown"
-)
-
 // Defines values for PolicyInputClassify.
 const (
-	PolicyInputClassifyDead  PolicyInputClassify = "dead"
-	PolicyInputClassifyRetry PolicyInputClassify = "retry"
+	Dead  PolicyInputClassify = "dead"
+	Retry PolicyInputClassify = "retry"
 )
 
 // Defines values for ProblemCode.
@@ -297,7 +247,7 @@ type DeliveryIDValue = string
 // DeliveryState `scheduled` and `leased` are pending; the others are final, but for a redrive of a dead one.
 //
 // Examples: delivered
-type DeliveryState string
+type DeliveryState = delivery.State
 
 // DeliverySummary Where one delivery stands.
 type DeliverySummary struct {
@@ -499,7 +449,7 @@ type HealthStatus string
 // Lane The queue it waits in, fresh before its first attempt.
 //
 // Examples: retry
-type Lane string
+type Lane = delivery.Lane
 
 // Ledger Exact counts of deliveries: accepted = pending + delivered + dead + cancelled.
 type Ledger struct {
@@ -666,7 +616,7 @@ type OnCallLane struct {
 // Outcome What an attempt came to, or why a delivery is dead.
 //
 // Examples: http_5xx
-type Outcome string
+type Outcome = delivery.Outcome
 
 // Paused Whether its deliveries wait for a resume.
 //

@@ -47,7 +47,7 @@ func (s *server) ListDeadLetters(w http.ResponseWriter, r *http.Request, p ListD
 		}
 		out := DeadLetterList{Data: make([]DeadLetter, 0, len(dead))}
 		for _, d := range dead {
-			out.Data = append(out.Data, DeadLetter{Reason: Outcome(d.Reason), Delivery: deliveryView(d)})
+			out.Data = append(out.Data, DeadLetter{Reason: d.Reason, Delivery: deliveryView(d)})
 		}
 		return writeJSON(w, http.StatusOK, out)
 	})
@@ -67,12 +67,12 @@ func limitOf(given *int) (int, error) {
 func deliveryView(d schedule.Evidence) Delivery {
 	out := Delivery{
 		ID: d.ID, EventID: d.EventID, SubscriberID: d.SubscriberID,
-		State: DeliveryState(d.State), Lane: Lane(d.Lane),
+		State: d.State, Lane: d.Lane,
 		AcceptedAt: d.AcceptedAt.UTC(), ExpiresAt: d.ExpiresAt.UTC(),
 		FirstAttemptAt: d.FirstAttemptAt.UTC(), LastAttemptAt: d.LastAttemptAt.UTC(), EndedAt: d.EndedAt.UTC(),
 		Attempts: d.Attempts, DeliveryCount: d.DeliveryCount,
 		Releases: d.Releases, LeaseLosses: d.LeaseLosses, RedriveGeneration: d.RedriveGeneration,
-		LastOutcome: Outcome(d.LastOutcome), LastStatus: d.LastStatus,
+		LastOutcome: d.LastOutcome, LastStatus: d.LastStatus,
 		Evidence: make([]Attempt, 0, len(d.History)),
 	}
 	if d.State == delivery.Scheduled {
@@ -88,7 +88,7 @@ func attemptView(a delivery.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.Number, DeliveryCount: a.Fence,
 		StartedAt: time.UnixMilli(a.StartedAt).UTC(), Duration: milliseconds(a.Duration),
-		Outcome: Outcome(a.Outcome), Status: a.Status,
+		Outcome: a.Outcome, Status: a.Status,
 		Error: clip(a.Error, maxDetail), Excerpt: clip(a.Excerpt, maxDetail),
 		RetryAfter: milliseconds(a.RetryAfter),
 		Worker:     a.Worker, Version: a.Version, TraceID: a.TraceID,

@@ -98,8 +98,8 @@ func (s *server) summaries(ctx context.Context, e schedule.Event) ([]DeliverySum
 		}
 		for _, d := range ds {
 			out = append(out, DeliverySummary{
-				ID: d.ID, SubscriberID: d.SubscriberID, State: DeliveryState(d.State),
-				Attempts: d.Attempts, LastOutcome: Outcome(d.LastOutcome),
+				ID: d.ID, SubscriberID: d.SubscriberID, State: d.State,
+				Attempts: d.Attempts, LastOutcome: d.LastOutcome,
 			})
 		}
 	}

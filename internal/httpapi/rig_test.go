@@ -1,0 +1,246 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
+	"github.com/fanout/fanout/internal/subscriber/subtest"
+)
+
+// What cmd hands in.
+var (
+	_ Ingest      = (*ingest.Service)(nil)
+	_ Subscribers = (*subscriber.Store)(nil)
+	_ Views       = (*schedule.Engine)(nil)
+)
+
+// fakeIngest answers as it is told and keeps what it was given.
+type fakeIngest struct {
+	mu    sync.Mutex
+	posts []ingest.Post
+	do    func(ctx context.Context, p ingest.Post) (ingest.Receipt, error)
+}
+
+func (f *fakeIngest) Submit(ctx context.Context, p ingest.Post) (ingest.Receipt, error) {
+	f.mu.Lock()
+	f.posts = append(f.posts, p)
+	f.mu.Unlock()
+	if f.do != nil {
+		return f.do(ctx, p)
+	}
+	id := p.ID
+	if id == "" {
+		id = "evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV"
+	}
+	return ingest.Receipt{ID: id, Deliveries: 2, AcceptedAt: time.UnixMilli(1764518400123)}, nil
+}
+
+func (f *fakeIngest) last(t *testing.T) ingest.Post {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.posts) == 0 {
+		t.Fatal("nothing was submitted")
+	}
+	return f.posts[len(f.posts)-1]
+}
+
+// fakeViews knows what it is given.
+type fakeViews struct {
+	events     map[string]schedule.Event
+	deliveries map[string]schedule.Evidence
+	dead       []schedule.Evidence
+	err        error
+	asked      []int // sizes of Deliveries calls
+}
+
+func (f *fakeViews) Event(_ context.Context, id string) (schedule.Event, error) {
+	if e, ok := f.events[id]; ok || f.err != nil {
+		return e, f.err
+	}
+	return schedule.Event{}, schedule.ErrNotFound
+}
+
+func (f *fakeViews) Deliveries(_ context.Context, ids []string) ([]delivery.Delivery, error) {
+	f.asked = append(f.asked, len(ids))
+	var out []delivery.Delivery
+	for _, id := range ids {
+		if d, ok := f.deliveries[id]; ok {
+			out = append(out, d.Delivery)
+		}
+	}
+	return out, f.err
+}
+
+func (f *fakeViews) Delivery(_ context.Context, id string) (schedule.Evidence, error) {
+	if d, ok := f.deliveries[id]; ok || f.err != nil {
+		return d, f.err
+	}
+	return schedule.Evidence{}, schedule.ErrNotFound
+}
+
+func (f *fakeViews) DeadLetters(_ context.Context, limit int) ([]schedule.Evidence, error) {
+	return f.dead[:min(limit, len(f.dead))], f.err
+}
+
+// rig is the API on a real socket, over fakes and the real subscriber store.
+type rig struct {
+	t      *testing.T
+	url    string
+	client *http.Client
+	ingest *fakeIngest
+	views  *fakeViews
+	memory *subtest.Memory
+	log    *syncBuffer
+}
+
+func newRig(t *testing.T, change ...func(*Deps)) *rig {
+	t.Helper()
+	r := &rig{
+		t: t, ingest: &fakeIngest{}, log: &syncBuffer{}, memory: subtest.NewMemory(4),
+		views: &fakeViews{events: map[string]schedule.Event{}, deliveries: map[string]schedule.Evidence{}},
+	}
+	d := Deps{
+		Ingest: r.ingest, Views: r.views,
+		Subscribers: subscriber.New(r.memory, subtest.AnyURL{}, []string{"standard", "bulk"}, r.memory.Now),
+		Logger:      slog.New(slog.NewJSONHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, c := range change {
+		c(&d)
+	}
+	r.serve(New(d), d.Logger)
+	return r
+}
+
+func (r *rig) serve(h http.Handler, log *slog.Logger) {
+	srv := httptest.NewUnstartedServer(nil)
+	srv.Config = NewServer("", h, log)
+	srv.Start()
+	r.t.Cleanup(srv.Close)
+	r.url = srv.URL
+	r.client = &http.Client{
+		Transport: validating{r.t, srv.Client().Transport},
+		Timeout:   20 * time.Second,
+	}
+}
+
+// answer is a response, read.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request; headers are "Name: value". A body gets the JSON type
+// unless a header says otherwise.
+func (r *rig) do(method, path, body string, headers ...string) answer {
+	r.t.Helper()
+	a, err := r.send(method, path, body, headers...)
+	if err != nil {
+		r.t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return a
+}
+
+// send is do for goroutines that may not end the test.
+func (r *rig) send(method, path, body string, headers ...string) (answer, error) {
+	var in io.Reader
+	if body != "" {
+		in = strings.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url+path, in)
+	if err != nil {
+		return answer{}, err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // read whole below
+	b, err := io.ReadAll(resp.Body)
+	return answer{resp.StatusCode, resp.Header, string(b)}, err
+}
+
+// into reads an answer's body, and fails the test if its status is another.
+func into[T any](t *testing.T, a answer, status int) T {
+	t.Helper()
+	var v T
+	if a.status != status {
+		t.Fatalf("status %d, want %d: %s", a.status, status, a.body)
+	}
+	if err := json.Unmarshal([]byte(a.body), &v); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	return v
+}
+
+// wantProblem checks status and code, and returns the problem.
+func wantProblem(t *testing.T, a answer, code ProblemCode) Problem {
+	t.Helper()
+	p := into[Problem](t, a, kinds[code].status)
+	if p.Code != code || p.Status != a.status || p.Type != "urn:fanout:problem:"+string(code) {
+		t.Errorf("got code %q, status %d, type %q; want code %q", p.Code, p.Status, p.Type, code)
+	}
+	if p.RequestID == "" || p.RequestID != a.header.Get("X-Request-Id") {
+		t.Errorf("request_id %q is not that of the header %q", p.RequestID, a.header.Get("X-Request-Id"))
+	}
+	if a.header.Get("Content-Type") != "application/problem+json" {
+		t.Errorf("Content-Type is %q", a.header.Get("Content-Type"))
+	}
+	return p
+}
+
+// wantPointers checks which parts of the request were named.
+func wantPointers(t *testing.T, p Problem, want ...string) {
+	t.Helper()
+	var got []string
+	for _, e := range p.Errors {
+		switch {
+		case e.Pointer != nil:
+			got = append(got, *e.Pointer)
+		default:
+			got = append(got, "?"+e.Parameter)
+		}
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("errors point at %q, want %q: %+v", got, want, p.Errors)
+	}
+}
+
+// syncBuffer is a log that may be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
