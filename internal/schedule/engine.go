@@ -38,8 +38,8 @@ type Options struct {
 	// AllowUnsafe makes Ready content with a Redis that may lose what it accepts:
 	// for a first look, or where somebody else vouches for it.
 	AllowUnsafe bool
-	// TestClock makes the scripts add an offset to Redis' clock, set by
-	// SetTestClock. For tests only.
+	// TestClock lets SetTestClock and FreezeTestClock move the scripts' clock. For
+	// tests only.
 	TestClock bool
 }
 
@@ -88,12 +88,12 @@ func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine
 	if err := opts.defaults(); err != nil {
 		return nil, err
 	}
-	offset := ""
+	clock := ""
 	if opts.TestClock {
-		offset = testClockLua
+		clock = testClockLua
 	}
 	e := &Engine{
-		rdb: rdb, opts: opts, scripts: loadScripts(offset),
+		rdb: rdb, opts: opts, scripts: loadScripts(clock),
 		parts: tags("", opts.Partitions), events: tags("e", opts.Partitions),
 	}
 	if err := e.layout(ctx); err != nil && !errors.Is(err, ErrUnavailable) {

@@ -26,10 +26,10 @@ type scripts struct {
 	putConfig, tombstone, expiredLeases, expiredDeliveries, trim, sample script
 }
 
-// loadScripts reads the embedded files. offset is Lua put behind the clock's
+// loadScripts reads the embedded files. clock is Lua put behind the clock's
 // reading in the prelude: empty but in tests.
-func loadScripts(offset string) scripts {
-	prelude := strings.Replace(file("prelude"), "--[[OFFSET]]", offset, 1)
+func loadScripts(clock string) scripts {
+	prelude := strings.Replace(file("prelude"), "--[[TEST CLOCK]]", clock, 1)
 	load := func(name string) script {
 		text := prelude + "\n" + file(name)
 		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above

@@ -16,11 +16,13 @@
 local T = KEYS[1]
 local LANES = {'f', 'r', 'd'} -- fresh, retry, redrive, in order of service
 
--- now is the one clock, in ms since the epoch. Only the tests' build of this
--- file has an offset: see clock.go.
+-- now is the one clock, in ms since the epoch. Only tests can move it: see
+-- clock.go.
 local function now()
   local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000) --[[OFFSET]]
+  local ms = t[1] * 1000 + math.floor(t[2] / 1000)
+  --[[TEST CLOCK]]
+  return ms
 end
 
 local NOW = now()

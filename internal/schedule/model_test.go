@@ -1,0 +1,388 @@
+package schedule_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/test/redistest"
+)
+
+// Random sequences of all transitions, some run twice, on Redis and beside it on a
+// model: a few maps and the rules of docs/state-machine.md in plain Go. After each
+// step every record must be what the model says, and the raw keys must pass the
+// audit. In the end everything is delivered, to show that nothing was stranded.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		rapid.Check(t, func(rt *rapid.T) {
+			if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			m := newModel(newWorld(t, rdb, schedule.Options{Quantum: 2}), rt)
+			for range rapid.IntRange(5, 40).Draw(rt, "steps") {
+				m.step()
+			}
+			m.drain()
+		})
+	})
+}
+
+// model is what should be.
+type model struct {
+	*world
+	rt     *rapid.T
+	now    time.Time
+	all    map[string]*delivery.Delivery
+	until  map[string]time.Time // open leases, by delivery
+	subs   map[string]*modelSubscriber
+	names  []string
+	given  []schedule.Leased // leases ever handed out, settled ones too
+	events int
+	// last is worker a's last lease call that gave something.
+	last struct {
+		seq    int64
+		leased []schedule.Leased
+	}
+}
+
+type modelSubscriber struct {
+	limit           int
+	paused, deleted bool
+}
+
+func newModel(w *world, rt *rapid.T) *model {
+	m := &model{
+		world: w, rt: rt, now: time.UnixMilli(1_800_000_000_000).UTC(),
+		all: map[string]*delivery.Delivery{}, until: map[string]time.Time{}, subs: map[string]*modelSubscriber{},
+		names: []string{"s1", "s2", "s3"},
+	}
+	w.ok(w.FreezeTestClock(w.ctx, m.now))
+	for i, s := range m.names {
+		w.subscribe(s, i+1)
+		m.subs[s] = &modelSubscriber{limit: i + 1}
+	}
+	return m
+}
+
+// step does one thing to both, and compares.
+func (m *model) step() {
+	steps := map[string]func(){
+		"post": m.post, "lease": m.lease, "lease again": m.leaseAgain, "settle": m.settleOne, "release": m.releaseOne,
+		"pass": m.pass, "expire": m.expire, "config": m.config, "delete": m.deleteOne,
+	}
+	often := []string{
+		"post", "post", "lease", "lease", "lease again", "settle", "settle", "settle", "release", "pass", "expire",
+		"config", "delete",
+	}
+	name := rapid.SampledFrom(often).Draw(m.rt, "step")
+	steps[name]()
+	m.compare(name)
+}
+
+// compare holds every record against the model's.
+func (m *model) compare(step string) {
+	m.Helper()
+	for id, want := range m.all {
+		got := m.get(id).Delivery
+		// The model has no opinion on these.
+		got.AcceptedAt, got.FirstAttemptAt, got.LastAttemptAt, got.EndedAt = want.AcceptedAt, want.FirstAttemptAt, want.LastAttemptAt, want.EndedAt
+		if want.State != delivery.Scheduled {
+			got.DueAt = want.DueAt
+		}
+		if got != *want {
+			m.rt.Fatalf("after %q at %s:\n got %+v\nwant %+v", step, m.now, got, *want)
+		}
+	}
+	m.audit()
+}
+
+func (m *model) post() {
+	m.events++
+	event := fmt.Sprint("e", m.events)
+	to := rapid.SliceOfNDistinct(rapid.SampledFrom(m.names), 1, 3, rapid.ID).Draw(m.rt, "to")
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		m.world.post(event, to...)
+	}
+	for _, s := range to {
+		d := delivery.New(event, s, m.now, day)
+		if m.subs[s].deleted {
+			d.State = delivery.Cancelled
+		}
+		m.all[d.ID] = &d
+	}
+}
+
+// open counts a subscriber's leases that have not ended.
+func (m *model) open(sub string) (n int) {
+	for id := range m.until {
+		if m.all[id].SubscriberID == sub {
+			n++
+		}
+	}
+	return n
+}
+
+// leasable is how many deliveries a lease call with enough room must give: it
+// leaves none of them behind.
+func (m *model) leasable() (n int) {
+	for name, s := range m.subs {
+		due := 0
+		for _, d := range m.all {
+			if d.SubscriberID == name && d.State == delivery.Scheduled && !d.DueAt.After(m.now) {
+				due++
+			}
+		}
+		if !s.paused && !s.deleted {
+			n += max(0, min(due, s.limit-m.open(name)))
+		}
+	}
+	return n
+}
+
+func (m *model) lease() {
+	worker := rapid.SampledFrom([]string{"a", "b"}).Draw(m.rt, "worker")
+	want := rapid.IntRange(1, 6).Draw(m.rt, "room")
+	must := min(want, m.leasable())
+	got := m.world.lease(worker, room(want)).Leased
+	if len(got) != must {
+		m.rt.Fatalf("leased %d with room for %d, want %d", len(got), want, must)
+	}
+	for _, l := range got {
+		d := m.all[l.ID]
+		s := m.subs[d.SubscriberID]
+		if d.State != delivery.Scheduled || d.DueAt.After(m.now) || s.paused || s.deleted || m.open(d.SubscriberID) >= s.limit {
+			m.rt.Fatalf("leased %+v of %+v at %s", d, s, m.now)
+		}
+		d.State, d.DeliveryCount, d.Attempts = delivery.Leased, d.DeliveryCount+1, d.Attempts+1
+		m.until[l.ID] = m.now.Add(terms.LeaseTime)
+	}
+	m.given = append(m.given, got...)
+	if worker == "a" && len(got) > 0 {
+		m.last.seq, m.last.leased = m.seq["a"], got
+	}
+}
+
+// leaseAgain asks with a's last seq, as after a lost reply: it gets what it still
+// holds of that lease, and nothing changes.
+func (m *model) leaseAgain() {
+	if m.last.seq != m.seq["a"] || m.last.seq == 0 {
+		return // its last call gave nothing: nothing is remembered
+	}
+	var want []string
+	for _, l := range m.last.leased {
+		if d := m.all[l.ID]; d.State == delivery.Leased && d.DeliveryCount == l.Fence() {
+			want = append(want, l.ID)
+		}
+	}
+	m.unchanged("a repeated lease", func() {
+		var got []string
+		for _, l := range m.leaseAt("a", m.last.seq, anyRoom).Leased {
+			got = append(got, l.ID)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			m.rt.Fatalf("repeated lease gave %v, want %v", got, want)
+		}
+	})
+}
+
+func (m *model) settleOne() {
+	if len(m.given) == 0 {
+		return
+	}
+	l := rapid.SampledFrom(m.given).Draw(m.rt, "of")
+	v := map[string]schedule.Verdict{
+		"delivered": delivered(l), "soon": retry(l, m.now), "later": retry(l, m.now.Add(time.Minute)),
+		"dead": dead(l, "{}"), "lost": lost(l, m.now), "lost for good": lost(l, m.now),
+	}
+	kind := rapid.SampledFrom([]string{"delivered", "soon", "later", "dead", "lost", "lost for good"}).Draw(m.rt, "verdict")
+	verdict := v[kind]
+	if verdict.Reclaim { // as Decide has it
+		verdict.GiveBack = m.all[l.ID].LeaseLosses < delivery.MaxLeaseLosses
+		if kind == "lost for good" {
+			verdict.Decision = delivery.Decision{Next: delivery.Dead, Reason: delivery.Exhausted, GiveBack: verdict.GiveBack}
+		}
+	}
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		want := m.apply(verdict)
+		m.world.settle(want, verdict)
+	}
+}
+
+// apply is settle.lua in ten rules.
+func (m *model) apply(v schedule.Verdict) schedule.SettleResult {
+	d := m.all[v.ID]
+	until, leased := m.until[v.ID]
+	atFence := v.Fence == d.DeliveryCount
+	if v.Reclaim {
+		if !atFence || !leased {
+			return schedule.Stale
+		}
+		if until.After(m.now) {
+			return schedule.NotExpired
+		}
+	}
+	if atFence {
+		delete(m.until, v.ID)
+	}
+	if atFence && d.State == delivery.Leased {
+		m.verdict(d, v)
+		return schedule.Applied
+	}
+	final := d.State == delivery.Delivered || d.State == delivery.Cancelled
+	switch {
+	case v.Next == delivery.Delivered && !final:
+		d.State, d.Settled, d.LastOutcome = delivery.Delivered, max(d.Settled, v.Fence), delivery.OK
+		return schedule.AppliedOld
+	case final || v.Fence <= d.Settled:
+		return schedule.Already
+	}
+	return schedule.Stale
+}
+
+// verdict ends the lease that the delivery is at.
+func (m *model) verdict(d *delivery.Delivery, v schedule.Verdict) {
+	d.State, d.LastOutcome, d.LastStatus = v.Next, v.Outcome, v.Status
+	if v.Reclaim {
+		d.LeaseLosses++
+	} else {
+		d.Settled = v.Fence
+	}
+	if v.GiveBack {
+		d.Attempts--
+	}
+	if v.Next == delivery.Scheduled {
+		d.DueAt, d.Lane = v.DueAt, delivery.Retry
+	}
+}
+
+func (m *model) releaseOne() {
+	if len(m.given) == 0 {
+		return
+	}
+	l := rapid.SampledFrom(m.given).Draw(m.rt, "of")
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		m.ok(m.Release(m.ctx, 0, []schedule.Claim{{ID: l.ID, Fence: l.Fence()}}))
+		m.modelRelease(l)
+	}
+}
+
+func (m *model) modelRelease(l schedule.Leased) {
+	d := m.all[l.ID]
+	if d.DeliveryCount != l.Fence() {
+		return
+	}
+	delete(m.until, l.ID)
+	if d.State == delivery.Leased {
+		d.State, d.Attempts, d.Releases = delivery.Scheduled, d.Attempts-1, d.Releases+1
+	}
+}
+
+func (m *model) pass() {
+	m.now = m.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 9 * time.Hour}).Draw(m.rt, "by"))
+	m.ok(m.FreezeTestClock(m.ctx, m.now))
+}
+
+// expire buries all that waits past its time, and only that.
+func (m *model) expire() {
+	want := map[string]bool{}
+	for id, d := range m.all {
+		if d.State == delivery.Scheduled && !d.ExpiresAt.After(m.now) {
+			want[id] = true
+		}
+	}
+	var vs []schedule.Verdict
+	ds, _, err := m.ExpiredDeliveries(m.ctx, 1000)
+	m.ok(err)
+	for _, d := range ds {
+		if !want[d.ID] {
+			m.rt.Fatalf("%s is listed as expired: %+v", d.ID, m.all[d.ID])
+		}
+		delete(want, d.ID)
+		vs = append(vs, schedule.Verdict{ID: d.ID, Body: &schedule.Body{}})
+		m.all[d.ID].State = delivery.Dead
+	}
+	for id := range want {
+		// A leased head of the same subscriber may hide it, for a second at most.
+		if m.open(m.all[id].SubscriberID) == 0 {
+			m.rt.Fatalf("%s expired and is not listed: %+v", id, m.all[id])
+		}
+	}
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		_, err = m.Expire(m.ctx, 0, vs)
+		m.ok(err)
+	}
+}
+
+func (m *model) config() {
+	name := rapid.SampledFrom(m.names).Draw(m.rt, "subscriber")
+	s := m.subs[name]
+	if s.deleted {
+		return
+	}
+	s.limit = rapid.IntRange(1, 3).Draw(m.rt, "cap")
+	s.paused = rapid.Bool().Draw(m.rt, "paused")
+	tm := terms
+	tm.MaxInFlight, tm.Paused = s.limit, s.paused
+	tm.Class = rapid.SampledFrom([]string{"standard", "gold"}).Draw(m.rt, "class")
+	_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), tm)
+	m.ok(err)
+}
+
+// deleteOne deletes s3, and cancels some of what it has pending, the soonest to
+// expire first; all of it if asked again often enough.
+func (m *model) deleteOne() {
+	if rapid.IntRange(0, 4).Draw(m.rt, "rarely") != 0 {
+		return
+	}
+	m.subs["s3"].deleted = true
+	m.ok(m.Tombstone(m.ctx, "s3"))
+	m.cancelAll("s3", rapid.IntRange(1, 3).Draw(m.rt, "limit"))
+	for id, d := range m.all { // which ones is the engine's choice
+		if d.SubscriberID == "s3" && m.get(id).State == delivery.Cancelled &&
+			(d.State == delivery.Scheduled || d.State == delivery.Leased) {
+			d.State = delivery.Cancelled
+		}
+	}
+}
+
+// drain brings everything to its end: what is left can be worked off.
+func (m *model) drain() {
+	for name, s := range m.subs {
+		if s.deleted {
+			m.cancelAll(name, 1000)
+			continue
+		}
+		_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), terms)
+		m.ok(err)
+	}
+	for range 100 {
+		m.now = m.now.Add(10 * time.Minute)
+		m.ok(m.FreezeTestClock(m.ctx, m.now))
+		leases, now, err := m.ExpiredLeases(m.ctx, 100)
+		m.ok(err)
+		for _, l := range leases {
+			if l.State != delivery.Leased {
+				m.ok(m.Release(m.ctx, 0, []schedule.Claim{{ID: l.ID, Fence: l.Fence()}}))
+			} else {
+				m.world.settle(schedule.Applied, lost(l, now))
+			}
+		}
+		for _, l := range m.world.lease("drain", anyRoom).Leased {
+			m.world.settle(schedule.Applied, delivered(l))
+		}
+		if s, err := m.Sample(m.ctx, nil); err == nil && s.Ledger.Pending == 0 && s.Leases == 0 {
+			m.audit()
+			return
+		}
+	}
+	m.rt.Fatalf("stranded: %+v\n%v", m.ledger(), m.dump())
+}
