@@ -42,7 +42,7 @@ var theContract = sync.OnceValues(func() (contract, error) {
 	// failure too. The paths are maps, whose names are the client's.
 	answers, more := validator.NewValidator(doc, config.WithFormatAssertions(), config.WithStrictMode(),
 		config.WithStrictIgnorePaths("$.body.**.attributes.*", "$.body.attributes.*", "$.body.**.classify.*"),
-		config.WithStrictIgnoredHeadersExtra("X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy"))
+		config.WithStrictIgnoredHeadersExtra("X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Accept-Ranges"))
 	if errs = append(errs, more...); len(errs) > 0 {
 		return contract{}, fmt.Errorf("%v", errs)
 	}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -187,7 +188,7 @@ func TestPostEventErrors(t *testing.T) {
 		{"away", fmt.Errorf("accept: %w: dial tcp", schedule.ErrUnavailable), ProblemCodeUnavailable, "2"},
 		{"too slow", context.DeadlineExceeded, ProblemCodeUnavailable, "2"},
 		{"too many", ingest.ErrMaxFanout, ProblemCodeMaxFanoutExceeded, ""},
-		{"unknown", fmt.Errorf("WRONGTYPE of key {fo:1}:secret-name"), ProblemCodeInternal, ""},
+		{"unknown", errors.New("WRONGTYPE of key {fo:1}:secret-name"), ProblemCodeInternal, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

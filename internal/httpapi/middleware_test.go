@@ -65,13 +65,13 @@ func TestRequestID(t *testing.T) {
 		"abc-1.2_Z": true, strings.Repeat("x", 64): true,
 		"": false, strings.Repeat("x", 65): false, "a b": false, "a\"b": false, "ä": false, "{}": false,
 	} {
-		got := r.do("GET", "/healthz", "", "X-Request-Id: "+given).header.Get("X-Request-Id")
+		got := r.do("GET", "/healthz", "", "X-Request-Id: "+given).header.Get(requestIDHeader)
 		if (got == given) != kept || got == "" {
 			t.Errorf("%q came back as %q", given, got)
 		}
 	}
 	one, two := r.do("GET", "/healthz", "").header, r.do("GET", "/healthz", "").header
-	if one.Get("X-Request-Id") == two.Get("X-Request-Id") {
+	if one.Get(requestIDHeader) == two.Get(requestIDHeader) {
 		t.Error("two requests have one id")
 	}
 }
@@ -153,7 +153,8 @@ func TestPanics(t *testing.T) {
 	})
 	r.ingest.do = func(context.Context, ingest.Post) (ingest.Receipt, error) { panic("boom: s3cret") }
 	a := r.do("POST", "/v1/events", post(`1`))
-	if wantProblem(t, a, ProblemCodeInternal); strings.Contains(a.body, "boom") {
+	wantProblem(t, a, ProblemCodeInternal)
+	if strings.Contains(a.body, "boom") {
 		t.Errorf("the panic got out: %s", a.body)
 	}
 	if log := r.log.String(); !strings.Contains(log, "events_test.go") && !strings.Contains(log, "middleware_test.go") {
@@ -234,7 +235,7 @@ func TestStreamFlushes(t *testing.T) {
 			}
 		})
 	})
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/oncall/events", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.url+"/oncall/events", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestStreamFlushes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read to its end
+	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
 	for _, want := range []string{"one", "two", "three"} {
 		if !lines.Scan() || lines.Text() != "data: "+want {
@@ -293,7 +294,7 @@ func (p *pipe) do(method, path string) answer {
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
 		DisableKeepAlives: true,
 	}
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://pipe"+path, nil)
+	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://pipe"+path, http.NoBody)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -301,7 +302,7 @@ func (p *pipe) do(method, path string) answer {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		p.t.Fatal(err)
@@ -327,7 +328,7 @@ func TestSlowClients(t *testing.T) {
 				p := newPipe(t)
 				p.serve(New(Deps{Ingest: &fakeIngest{}, Logger: slog.New(slog.DiscardHandler)}))
 				conn := p.dial()
-				defer conn.Close() //nolint:errcheck // the server has closed it
+				defer conn.Close()
 				start := time.Now()
 				if _, err := io.WriteString(conn, c.sent); err != nil {
 					t.Fatal(err)
@@ -363,7 +364,7 @@ func TestSlowWorkIsNotCutByTheBodysDeadline(t *testing.T) {
 		p := newPipe(t)
 		p.serve(New(Deps{Ingest: in, Logger: slog.New(slog.DiscardHandler)}))
 		conn := p.dial()
-		defer conn.Close() //nolint:errcheck // nothing is left to say
+		defer conn.Close()
 		body := post(`1`)
 		_, err := fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		if err != nil {

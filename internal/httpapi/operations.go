@@ -20,8 +20,10 @@ func (s *server) GetOnCallPage(w http.ResponseWriter, r *http.Request) {
 	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
 }
 
-// GetOnCallFile is a file of the page.
+// GetOnCallFile is a file of the page. A part of one would be an answer that the
+// contract has not, and any server may give the whole (RFC 9110, 14.2).
 func (s *server) GetOnCallFile(w http.ResponseWriter, r *http.Request, _ string) {
+	r.Header.Del("Range")
 	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
 }
 

@@ -157,7 +157,7 @@ func (r *rig) do(method, path, body string, headers ...string) answer {
 
 // send is do for goroutines that may not end the test.
 func (r *rig) send(method, path, body string, headers ...string) (answer, error) {
-	var in io.Reader
+	var in io.Reader = http.NoBody
 	if body != "" {
 		in = strings.NewReader(body)
 	}
@@ -176,7 +176,7 @@ func (r *rig) send(method, path, body string, headers ...string) (answer, error)
 	if err != nil {
 		return answer{}, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole below
+	defer resp.Body.Close()
 	b, err := io.ReadAll(resp.Body)
 	return answer{resp.StatusCode, resp.Header, string(b)}, err
 }
@@ -201,8 +201,8 @@ func wantProblem(t *testing.T, a answer, code ProblemCode) Problem {
 	if p.Code != code || p.Status != a.status || p.Type != "urn:fanout:problem:"+string(code) {
 		t.Errorf("got code %q, status %d, type %q; want code %q", p.Code, p.Status, p.Type, code)
 	}
-	if p.RequestID == "" || p.RequestID != a.header.Get("X-Request-Id") {
-		t.Errorf("request_id %q is not that of the header %q", p.RequestID, a.header.Get("X-Request-Id"))
+	if p.RequestID == "" || p.RequestID != a.header.Get(requestIDHeader) {
+		t.Errorf("request_id %q is not that of the header %q", p.RequestID, a.header.Get(requestIDHeader))
 	}
 	if a.header.Get("Content-Type") != "application/problem+json" {
 		t.Errorf("Content-Type is %q", a.header.Get("Content-Type"))

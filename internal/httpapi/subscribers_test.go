@@ -121,8 +121,11 @@ func TestSubscriberRefusals(t *testing.T) {
 		pointers                 []string
 	}{
 		{"no url", "POST", "/v1/subscribers", `{}`, ProblemCodeInvalidRequest, []string{"/url"}},
-		{"all wrong", "POST", "/v1/subscribers", `{"url":"https://x","class":"gold","policy":{"max_attempts":0,"burst":3},"filter":{"types":["a..b"]}}`,
-			ProblemCodeInvalidRequest, []string{"/class", "/filter/types/0", "/policy/burst", "/policy/max_attempts"}},
+		{
+			"all wrong", "POST", "/v1/subscribers", `{"url":"https://x","class":"gold","policy":{"max_attempts":0,"burst":3},"filter":{"types":["a..b"]}}`,
+			ProblemCodeInvalidRequest,
+			[]string{"/class", "/filter/types/0", "/policy/burst", "/policy/max_attempts"},
+		},
 		{"unknown", "POST", "/v1/subscribers", `{"uri":"https://x"}`, ProblemCodeInvalidField, []string{"/uri"}},
 		{"unknown within", "POST", "/v1/subscribers", `{"url":"https://x","policy":{"max_retries":3}}`, ProblemCodeInvalidField, []string{"/policy/max_retries"}},
 		{"duration as number", "POST", "/v1/subscribers", `{"policy":{"attempt_timeout":5}}`, ProblemCodeInvalidField, []string{"/policy/attempt_timeout"}},
@@ -304,7 +307,8 @@ func TestSubscribersAway(t *testing.T) {
 		{"DELETE", path, ""},
 	} {
 		a := r.do(c[0], c[1], c[2])
-		if wantProblem(t, a, ProblemCodeUnavailable); a.header.Get("Retry-After") != "2" {
+		wantProblem(t, a, ProblemCodeUnavailable)
+		if a.header.Get("Retry-After") != "2" {
 			t.Errorf("%s %s: Retry-After %q", c[0], c[1], a.header.Get("Retry-After"))
 		}
 	}

@@ -62,7 +62,8 @@ func TestGetDelivery(t *testing.T) {
 	fresh := delivery.New("evt_new", "sub_1", time.UnixMilli(1764518400123), time.Hour)
 	r.views.deliveries[fresh.ID] = schedule.Evidence{Delivery: fresh}
 	a := r.do("GET", "/v1/deliveries/"+fresh.ID, "")
-	if into[Delivery](t, a, 200); strings.Contains(a.body, "last_") || !strings.Contains(a.body, `"evidence":[]`) {
+	into[Delivery](t, a, 200)
+	if strings.Contains(a.body, "last_") || !strings.Contains(a.body, `"evidence":[]`) {
 		t.Errorf("a fresh delivery is %s", a.body)
 	}
 
