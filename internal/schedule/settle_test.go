@@ -169,6 +169,30 @@ func TestPoisonEnds(t *testing.T) {
 	})
 }
 
+// A worker that cuts its own request off says lease_lost itself. The attempt is
+// given back as for a dead one, and the record still adds up: Decide, which refuses
+// one that does not, takes the next failure.
+func TestWorkerCutsItsRequestOff(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 1)
+		id := w.post("e1", "s1")[0]
+		p := delivery.DefaultPolicy()
+		for n := 1; n <= delivery.MaxLeaseLosses+2; n++ {
+			w.advance(time.Hour)
+			l := w.one("w")
+			dec, err := delivery.Decide(p, l.Delivery, delivery.Result{Outcome: delivery.LeaseLost}, w.clock())
+			w.ok(err)
+			w.settle(schedule.Applied, schedule.Verdict{ID: l.ID, Fence: l.Fence(), Decision: dec, Outcome: delivery.LeaseLost})
+			w.audit()
+			d := w.get(id)
+			if charged := max(0, n-delivery.MaxLeaseLosses); d.LeaseLosses != n || d.Attempts != charged {
+				w.Fatalf("cut off %d times: %d lease losses, %d attempts", n, d.LeaseLosses, d.Attempts)
+			}
+		}
+	})
+}
+
 func TestDeadLetterKeepsEvidence(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {

@@ -57,7 +57,10 @@ local function settle(id, fence, next, due, give_back, outcome, status, reason, 
   end
 
   r.oc, r.hs, r.wk = outcome, status, '-'
-  if reclaim then r.ll = r.ll + 1 else r.se = fence end
+  -- A worker that cut its own request off has lost the lease as a dead one has:
+  -- whatever gives an attempt back is counted, or the counters do not add up.
+  if reclaim or outcome == 'lease_lost' then r.ll = r.ll + 1 end
+  if not reclaim then r.se = fence end
   if give_back then r.at = r.at - 1 end
   note(r, attempt)
   if next == 'd' then
