@@ -133,7 +133,7 @@ func (a *api) sweep(ctx context.Context) (int, error) {
 	for _, id := range old {
 		// Their receivers are gone: there is no answer to wait for.
 		err := a.insist(ctx, http.MethodDelete, "/v1/subscribers/"+id+"?wait=0", nil, nil)
-		if no := (*refusal)(nil); err != nil && !(errors.As(err, &no) && no.status == http.StatusNotFound) {
+		if no := (*refusal)(nil); err != nil && (!errors.As(err, &no) || no.status != http.StatusNotFound) {
 			return 0, err
 		}
 	}
@@ -141,7 +141,7 @@ func (a *api) sweep(ctx context.Context) (int, error) {
 }
 
 // register creates a role's subscriber. The secret is shown this once.
-func (a *api) register(ctx context.Context, r role, endpoint string) (httpapi.SubscriberCreated, error) {
+func (a *api) register(ctx context.Context, r character, endpoint string) (httpapi.SubscriberCreated, error) {
 	var created httpapi.SubscriberCreated
 	body, err := json.Marshal(httpapi.SubscriberInput{
 		Account: new(account), Name: &r.name, URL: &endpoint, Filter: &r.filter, Policy: &r.policy,

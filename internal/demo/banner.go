@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// getsWidth is of the column of filters, in characters.
+const getsWidth = 29
+
 // banner says what runs, where to look, who is who, and how to read the lines.
 func (p *play) banner() {
 	s := p.screen
@@ -21,20 +24,20 @@ func (p *play) banner() {
 	}
 	line("  receivers  %s, and each verifies every signature:", p.receivers.base)
 	line("")
-	line("  %s", s.paint(pad("SUBSCRIBER", nameWidth)+" "+pad("GETS", kindWidth+4)+" ITS ENDPOINT", dim))
+	line("  %s", s.paint(pad("SUBSCRIBER", nameWidth)+" "+pad("GETS", getsWidth)+" ITS ENDPOINT", dim))
 	for _, rc := range p.receivers.list {
 		r := rc.role
-		line("  %s %s %s", s.paint(pad(r.name, nameWidth), mood(r.manner)), pad(r.gets, kindWidth+4), r.does)
+		line("  %s %s %s", s.paint(pad(r.name, nameWidth), mood(r.manner)), pad(r.gets, getsWidth), r.does)
 	}
 	line("")
 	line("  One line for each attempt: %s, %s with its backoff, or %s with its",
 		s.paint("✓ delivered", green), s.paint("↻ retry", yellow), s.paint("✗ dead letter", red))
-	line("  evidence; then who, what, attempt/budget, the answer, and %s where the receiver", verified)
-	line("  found the signature right.")
+	line("  evidence (in full: GET /v1/deliveries/{id}); then who, what, attempt/budget, the answer,")
+	line("  and %s where the receiver found the signature right.", verified)
 	line("")
 	line("  posting %d events, one every %s", len(p.events), p.o.Pace)
 	line("")
-	s.say("%s", b.String())
+	s.sayf("%s", b.String())
 }
 
 func mood(m manner) string {
@@ -79,7 +82,9 @@ func (p *play) summary(f facts) {
 	t := f.total()
 	row("all", bold, t.requests, t.verified, t.delivered, t.verified-t.ids, len(f.dead))
 	line("")
-	line("  The healthy endpoints got their %d deliveries with %d retries: the others cost them nothing.", healthyIDs, healthyRetries)
+	if healthyRetries == 0 {
+		line("  The healthy endpoints got all their %d deliveries at once: the others cost them nothing.", healthyIDs)
+	}
 	l := f.ledger
 	line("  Ledger: %d accepted = %d pending + %d delivered + %d dead + %d cancelled",
 		l.Accepted, l.Pending, l.Delivered, l.Dead, l.Cancelled)
@@ -88,5 +93,5 @@ func (p *play) summary(f facts) {
 		line("  From here on an event every %s. Look at %s; Ctrl-C ends it.", p.o.LivePace, s.paint(p.o.PageURL, bold))
 	}
 	line("")
-	s.say("%s", b.String())
+	s.sayf("%s", b.String())
 }

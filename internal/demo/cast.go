@@ -24,8 +24,8 @@ const (
 // delivers says whether the endpoint takes an event in the end.
 func (m manner) delivers() bool { return m == healthy || m == flaky }
 
-// role is one subscriber of the play.
-type role struct {
+// character is one subscriber of the play.
+type character struct {
 	name   string
 	manner manner
 	gets   string // its filter, for people
@@ -35,12 +35,12 @@ type role struct {
 }
 
 // maxAttempts is the budget that the role asks for.
-func (r role) maxAttempts() int { return *r.policy.MaxAttempts }
+func (r character) maxAttempts() int { return *r.policy.MaxAttempts }
 
 // cast is everybody. Budgets and backoffs are short, for people who watch; real
 // ones last hours. The max_age ends what has not ended otherwise.
-func cast() []role {
-	return []role{
+func cast() []character {
+	return []character{
 		{
 			name: "back-office", manner: healthy, gets: "every event", does: "answers 200",
 			filter: subscriber.Filter{Types: []string{"*"}}, policy: patience(3, 5*time.Second),

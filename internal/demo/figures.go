@@ -41,7 +41,7 @@ type facts struct {
 
 // witness is one endpoint's side.
 type witness struct {
-	role         role
+	role         character
 	subscriberID string
 	tally        tally
 	requests     func(deliveryID string) int

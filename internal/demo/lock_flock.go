@@ -27,7 +27,7 @@ func lockDir(ctx context.Context, dir string) (*os.File, error) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) //nolint:gosec // a descriptor fits
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
 			break
 		}

@@ -69,11 +69,11 @@ func Run(ctx context.Context, o Options) (Figures, error) {
 	f, err := p.run(ctx)
 	err = errors.Join(err, p.close(ctx))
 	if o.End {
-		p.screen.say("%s\n", f) // even if it is wrong: then most of all
+		p.screen.sayf("%s\n", f) // even if it is wrong: then most of all
 		return f, err
 	}
-	if ctx.Err() != nil { // the way in which it ends
-		return f, nil
+	if ctx.Err() != nil {
+		err = nil // the way in which it ends
 	}
 	return f, err
 }
@@ -229,7 +229,7 @@ func (p *play) post(ctx context.Context, e event, suffix string) error {
 // settle waits until what was promised is accepted and nothing is pending, and
 // returns the last look, whatever it shows, when that takes too long.
 func (p *play) settle(ctx context.Context) (httpapi.OnCall, error) {
-	p.screen.say("%s the file is through; waiting for what is still on its way\n",
+	p.screen.sayf("%s the file is through; waiting for what is still on its way\n",
 		p.screen.paint(time.Now().Format(clockFormat), dim))
 	patience, cancel := context.WithTimeout(ctx, settleFor)
 	defer cancel()

@@ -12,6 +12,9 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 )
 
+// noColour, if it is set to anything, turns colours off.
+const noColour = "NO_COLOR" //nolint:misspell // it is spelt so
+
 // attemptMessage is what the dispatcher logs once for every attempt.
 const attemptMessage = "attempt"
 
@@ -33,15 +36,15 @@ type stage struct {
 }
 
 // NewHandler makes a Handler that writes to out, each line in one Write.
-func NewHandler(out io.Writer, color bool) *Handler {
-	return &Handler{stage: &stage{screen: &screen{out: out, color: color}}}
+func NewHandler(out io.Writer, colour bool) *Handler {
+	return &Handler{stage: &stage{screen: &screen{out: out, colour: colour}}}
 }
 
 // UseColor says whether colours belong on out: it is a terminal that can show
-// them, and NO_COLOR (no-color.org) is not set.
+// them, and nobody asked for none by the variable of no-color.org.
 func UseColor(out io.Writer) bool {
 	f, ok := out.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok || os.Getenv(noColour) != "" || os.Getenv("TERM") == "dumb" {
 		return false
 	}
 	info, err := f.Stat()

@@ -95,7 +95,7 @@ func (sc *scene) gravedigger(ctx context.Context, api *api, screen *screen) {
 				close(line.done)
 				continue
 			}
-			_ = screen.attempt(line.attempt, evidence(ctx, api, line.attempt.deliveryID)) // as say
+			_ = screen.attempt(line.attempt, evidence(ctx, api, line.attempt.deliveryID)) // as sayf
 		}
 	}
 }
@@ -106,7 +106,7 @@ func evidence(ctx context.Context, api *api, id string) *httpapi.Delivery {
 	defer cancel()
 	for {
 		d, err := api.delivery(ctx, id)
-		if err == nil && d.State == httpapi.DeliveryState(delivery.Dead) {
+		if err == nil && d.State == delivery.Dead {
 			return &d
 		}
 		if rest(ctx, evidenceGap) != nil {
@@ -135,7 +135,7 @@ func (sc *scene) leftovers(screen *screen) {
 		select {
 		case line := <-sc.dead:
 			if line.done == nil {
-				_ = screen.attempt(line.attempt, nil) // as say
+				_ = screen.attempt(line.attempt, nil) // as sayf
 			}
 		default:
 			return

@@ -28,16 +28,16 @@ const clockFormat = "15:04:05.000"
 const (
 	wordWidth    = 18
 	nameWidth    = 12
-	kindWidth    = 25
+	kindWidth    = 27
 	excerptWidth = 76
 	valueWidth   = 300
 )
 
 // screen is the terminal. Whatever is one piece is written in one Write.
 type screen struct {
-	mu    sync.Mutex
-	out   io.Writer
-	color bool
+	mu     sync.Mutex
+	out    io.Writer
+	colour bool
 }
 
 func (s *screen) write(text string) error {
@@ -50,10 +50,10 @@ func (s *screen) write(text string) error {
 }
 
 // say writes lines of the play itself. A terminal that is gone must not end it.
-func (s *screen) say(format string, a ...any) { _ = s.write(fmt.Sprintf(format, a...)) }
+func (s *screen) sayf(format string, a ...any) { _ = s.write(fmt.Sprintf(format, a...)) }
 
 func (s *screen) paint(text string, codes ...string) string {
-	if !s.color || len(codes) == 0 {
+	if !s.colour || len(codes) == 0 {
 		return text
 	}
 	return "\x1b[" + strings.Join(codes, ";") + "m" + text + "\x1b[0m"
@@ -102,11 +102,11 @@ func (s *screen) evidence(a attempt, d httpapi.Delivery) string {
 		return text
 	}
 	last := d.Evidence[len(d.Evidence)-1]
-	what := last.Excerpt
-	if what == "" {
-		what = last.Error
+	what := "answered: " + last.Excerpt
+	if last.Excerpt == "" {
+		what = "went wrong: " + last.Error
 	}
-	return text + indent + s.paint(printable(fmt.Sprintf("last answer: %s", what), excerptWidth), dim)
+	return text + indent + s.paint(printable(what, excerptWidth), dim)
 }
 
 // trouble writes a warning or an error of any part of the service.
@@ -131,14 +131,15 @@ func inTime(due, now time.Time) string {
 	if due.IsZero() {
 		return ""
 	}
-	wait := due.Sub(now).Round(time.Millisecond)
+	wait, unit := due.Sub(now), time.Millisecond
 	switch {
-	case wait <= 0:
-		return " at once"
 	case wait >= 10*time.Second:
-		wait = wait.Round(time.Second)
+		unit = time.Second
 	case wait >= time.Second:
-		wait = wait.Round(10 * time.Millisecond)
+		unit = 10 * time.Millisecond
+	}
+	if wait = wait.Round(unit); wait <= 0 {
+		return " at once"
 	}
 	return " in " + wait.String()
 }
