@@ -55,6 +55,38 @@ func TestDeleteStopsWithItsContext(t *testing.T) {
 	})
 }
 
+// TestDeleteSaysThatItsTimeIsUp though the call that ran into it says only that
+// Redis did not answer.
+func TestDeleteSaysThatItsTimeIsUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, store := newStore(t)
+		s := create(t, store, subscriber.Draft{})
+		m.Enqueue(s.ID, 700)
+		batches := 0
+		m.Before = func(ctx context.Context, op string) error {
+			if op != "cancel pending" {
+				return nil
+			}
+			batches++
+			if batches > 1 {
+				<-ctx.Done()
+				return schedule.ErrUnavailable
+			}
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got, err := store.Delete(ctx, s.ID, true)
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, schedule.ErrUnavailable) {
+			t.Error(err)
+		}
+		if got != (subscriber.DeleteResult{Cancelled: 500, Remaining: 200}) {
+			t.Errorf("left: %+v", got)
+		}
+	})
+}
+
 // TestDeleteDoesNotSpin where pending deliveries are left that no call cancels:
 // an engine may count the leased ones among them.
 func TestDeleteDoesNotSpin(t *testing.T) {

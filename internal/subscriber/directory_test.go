@@ -247,6 +247,47 @@ func TestBlobsOfOtherVersions(t *testing.T) {
 	}
 }
 
+// lateFeed hands its changes over only when it is let go.
+type lateFeed struct {
+	*subtest.Memory
+	read, letGo chan struct{}
+}
+
+func (f lateFeed) Changes(ctx context.Context, p int, since int64) ([]schedule.Config, int64, error) {
+	configs, upTo, err := f.Memory.Changes(ctx, p, since)
+	f.read <- struct{}{}
+	<-f.letGo
+	return configs, upTo, err
+}
+
+// TestOldNewsUndoesNothing: an answer that was read before a change, and comes
+// after At has seen it, is the older one.
+func TestOldNewsUndoesNothing(t *testing.T) {
+	t.Parallel()
+	m := subtest.NewMemory(1)
+	store := subscriber.New(m, subtest.AnyURL{}, nil, m.Now)
+	s := create(t, store, subscriber.Draft{Name: new("old")})
+	feed := lateFeed{m, make(chan struct{}), make(chan struct{})}
+	d := subscriber.NewDirectory(feed)
+	done := make(chan error, 1)
+	go func() { done <- d.Refresh(t.Context()) }()
+	<-feed.read
+	next, err := store.Patch(t.Context(), s.ID, -1, subscriber.Draft{Name: new("new")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.At(t.Context(), s.ID, next.Version); err != nil {
+		t.Fatal(err)
+	}
+	close(feed.letGo)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if got := names(d.Match(anyEvent)); !slices.Equal(got, []string{"new"}) {
+		t.Errorf("matched %v", got)
+	}
+}
+
 func TestAtReadsOnlyWhenItMust(t *testing.T) {
 	t.Parallel()
 	m, store := newStore(t)

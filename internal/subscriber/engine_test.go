@@ -26,6 +26,7 @@ func TestContractOverEngine(t *testing.T) {
 			at := addr(t)
 			var db atomic.Int64
 			subtest.Run(t, func(t testing.TB) subtest.Rig {
+				t.Helper()
 				rdb := redis.NewClient(&redis.Options{
 					Addr: at, DB: int(db.Add(1)), MaxRetries: -1, ContextTimeoutEnabled: true,
 				})

@@ -139,21 +139,26 @@ func TestSnapshotsOfALargeIndex(t *testing.T) {
 	}
 }
 
-// TestFiledUnderTheSelective: everyone names the carrier, so nobody who also
+// TestFiledUnderTheSelective: everyone names carrier and zone, so nobody who also
 // names a seller is filed under it, in whatever order they come.
 func TestFiledUnderTheSelective(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
 	for i := range 10_000 {
 		x.put(&Subscriber{ID: fmt.Sprintf("sub_%05d", i), Filter: Filter{
-			Types:      []string{"shipment.*"},
-			Attributes: map[string][]string{"carrier": {[]string{"dhl", "ups", "posti"}[i%3]}, "seller_id": {fmt.Sprint("s_", i)}},
+			Types: []string{"shipment.*"},
+			Attributes: map[string][]string{
+				"carrier": {[]string{"dhl", "ups", "posti"}[i%3]}, "seller_id": {fmt.Sprint("s_", i)}, "zone": {"eu"},
+			},
 		}})
 	}
 	for _, carrier := range []string{"dhl", "ups", "posti"} {
 		if n := x.crowd[hashCond(x.seed, byAttribute, "carrier", carrier)]; n > 1 {
 			t.Errorf("%d are filed under carrier=%s", n, carrier)
 		}
+	}
+	if n := x.crowd[hashCond(x.seed, byAttribute, "zone", "eu")]; n > 1 {
+		t.Errorf("%d are filed under zone=eu", n)
 	}
 	if n := x.crowd[hashCond(x.seed, byStem, "shipment", "")]; n > 1 {
 		t.Errorf("%d are filed under shipment.*", n)
