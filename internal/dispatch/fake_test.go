@@ -180,6 +180,13 @@ func (f *fake) Wake(ctx context.Context) (<-chan int, error) {
 	return ch, nil
 }
 
+// hearing lists who listens.
+func (f *fake) hearing() []chan int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Collect(maps.Keys(f.hearers))
+}
+
 func (f *fake) deafen(ch chan int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,6 +35,22 @@ func TestMissedWakeIsPolledFor(t *testing.T) {
 	})
 }
 
+// What was announced while nobody listened is found when somebody does again.
+func TestListensAgain(t *testing.T) {
+	run(t, Options{SafetyPoll: never, ReapEvery: never}, func(r *rig) {
+		r.set(func() { r.slow["wake"] = time.Second })
+		for _, ch := range r.hearing() {
+			r.deafen(ch)
+		}
+		synctest.Wait()
+		id := r.enqueue("e1", "s1")
+		after(2 * time.Second)
+		r.state(id, delivery.Delivered)
+		id = r.enqueue("e2", "s1")
+		r.state(id, delivery.Delivered)
+	})
+}
+
 func TestIdleCalls(t *testing.T) {
 	run(t, Options{}, func(r *rig) {
 		r.enqueue("far", "s1", func(d *record) { d.DueAt = d.DueAt.Add(30 * time.Minute) })
@@ -215,6 +231,28 @@ func TestRedisAwayForMinutes(t *testing.T) {
 	})
 }
 
+// A worker that outlived an outage settles its own leases, though they expired.
+func TestReaperLetsTheLivingSettleFirst(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.endpoint(hang(time.Second))
+		id := r.enqueue("e1", "s1")
+		synctest.Wait()
+		r.set(func() { r.down = true })
+		after(3 * time.Minute)
+		// Redis is back, and the reaper comes by before the settler does.
+		r.set(func() { r.down, r.refuse = false, func(v schedule.Verdict) bool { return !v.Reclaim } })
+		for looks := r.count("expired_leases"); r.count("expired_leases") == looks; {
+			after(100 * time.Millisecond)
+		}
+		r.state(id, delivery.Leased)
+		r.set(func() { r.refuse = nil })
+		after(3 * time.Second)
+		if rec := r.state(id, delivery.Delivered); rec.LeaseLosses != 0 {
+			t.Errorf("%d lease losses", rec.LeaseLosses)
+		}
+	})
+}
+
 func TestLanesKeepToTheirShare(t *testing.T) {
 	run(t, Options{Slots: 20}, func(r *rig) {
 		r.endpoint(hang(5 * time.Second))
@@ -303,6 +341,12 @@ func TestSurplusIsReleased(t *testing.T) {
 		after(time.Minute)
 		if n := r.metric("fanout_attempts_total", "delivered"); n != 4 {
 			t.Errorf("%v delivered, want 4", n)
+		}
+		if n := r.metric("fanout_releases_total", string(releaseSurplus)); n != 2 {
+			t.Errorf("%v released, want 2", n)
+		}
+		if n := r.metric("fanout_leases_lost_total"); n != 0 {
+			t.Errorf("%v leases were left to expire", n)
 		}
 		if r.peakOf(delivery.Fresh) > 2 {
 			t.Errorf("%d at once over 2 slots", r.peakOf(delivery.Fresh))

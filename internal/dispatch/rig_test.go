@@ -61,13 +61,13 @@ func run(t *testing.T, opts Options, test func(r *rig)) {
 		if left := r.openLeases(); len(left) > 0 && !r.down {
 			t.Errorf("leases left open after the stop: %v", left)
 		}
-		for id, rec := range r.recs {
-			n := 0
-			for _, s := range r.sent {
-				if s.DeliveryID == id {
-					n++
-				}
+		for _, lane := range delivery.Lanes {
+			if n := r.metric("fanout_slots", string(lane)); n != 0 {
+				t.Errorf("%v slots of lane %s were never freed", n, lane)
 			}
+		}
+		for id, rec := range r.recs {
+			n := len(r.requestsOf(id))
 			if allowed := int(rec.DeliveryCount) - rec.Releases; n > allowed {
 				t.Errorf("%s: %d requests on the wire, delivery_count - releases is %d", id, n, allowed)
 			}
