@@ -78,10 +78,15 @@ func (s *service) subscribe(url, eventType, policy string) registered {
 	if policy == "" {
 		policy = quick
 	}
+	return s.register(fmt.Sprintf(
+		`{"account":"acme","name":"test","url":%q,"filter":{"types":[%q]},"policy":%s}`, url, eventType, policy))
+}
+
+// register creates a subscriber from the body of its POST.
+func (s *service) register(body string) registered {
+	s.Helper()
 	var r registered
-	s.call("POST", "/v1/subscribers", fmt.Sprintf(
-		`{"account":"acme","name":"test","url":%q,"filter":{"types":[%q]},"policy":%s}`, url, eventType, policy),
-		http.StatusCreated, &r)
+	s.call("POST", "/v1/subscribers", body, http.StatusCreated, &r)
 	s.mu.Lock()
 	s.secrets[r.ID] = r.Secret
 	s.mu.Unlock()
