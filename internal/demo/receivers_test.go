@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -133,8 +134,19 @@ func TestRejectingReceiverSaysWhy(t *testing.T) {
 	}
 }
 
-// The hanging one never answers, not even when it is shut down: that would be
-// read as a delivery.
+// To return from a handler is to answer 200, which would be read as a delivery.
+func TestHangingReceiverAbortsAtTheEnd(t *testing.T) {
+	t.Parallel()
+	quit := make(chan struct{})
+	close(quit)
+	rc := &receiver{role: character{manner: hanging}, quit: quit, secret: vectorSecret}
+	srv := httptest.NewServer(rc)
+	defer srv.Close()
+	if a := newSender(t).Send(t.Context(), request(srv.URL, "dlv_a")); a.Outcome != delivery.Reset || rc.count().verified != 1 {
+		t.Errorf("answered %+v, want a connection that ends", a)
+	}
+}
+
 func TestHangingReceiver(t *testing.T) {
 	t.Parallel()
 	rc, url, stop := open(t, hanging)
@@ -149,7 +161,7 @@ func TestHangingReceiver(t *testing.T) {
 	go func() { got <- s.Send(t.Context(), request(url, "dlv_b")).Outcome }()
 	until(t, func() bool { return rc.count().requests == 2 }) // it is on the wire
 	stop()
-	if o := <-got; o == delivery.OK {
+	if o := <-got; o == delivery.OK || o == delivery.Timeout {
 		t.Error("closing the receiver answered 2xx")
 	}
 	if c := rc.count(); c.delivered != 0 || c.verified != 2 {
