@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -178,51 +179,51 @@ func (e *Engine) Ping(ctx context.Context) error {
 // a slow poll must stand behind it. On a reconnect every partition is announced,
 // because what was published meanwhile is gone.
 func (e *Engine) Wake(ctx context.Context) (<-chan int, error) {
-	byPrefix := make(map[string]int, len(e.parts))
-	for p, prefix := range e.parts {
-		byPrefix[prefix] = p
-	}
 	sub := e.rdb.Subscribe(ctx, wakeChannel)
 	if _, err := sub.Receive(ctx); err != nil { // the subscription stands
 		return nil, errors.Join(classify("wake", err), sub.Close())
 	}
-	out := make(chan int, len(e.parts))
+	out := make(chan int)
 	go func() {
 		defer close(out)
 		defer sub.Close() //nolint:errcheck // nothing left to do with it
-		msgs := sub.ChannelWithSubscriptions()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case m, open := <-msgs:
-				if !open {
-					return
-				}
-				e.announce(out, m, byPrefix)
-			}
-		}
+		e.announce(ctx, sub.ChannelWithSubscriptions(), out)
 	}()
 	return out, nil
 }
 
-// announce passes a message on without ever blocking: a partition that does not
-// fit is one that the reader has not come to yet.
-func (e *Engine) announce(out chan<- int, msg any, byPrefix map[string]int) {
-	send := func(p int) {
-		select {
-		case out <- p:
-		default:
+// announce hands on which partitions were named, each once however often that
+// was before the reader came to it, and none is forgotten for the sake of another.
+func (e *Engine) announce(ctx context.Context, msgs <-chan any, out chan<- int) {
+	var waiting []int // partitions, in the order of their first announcement
+	add := func(p int) {
+		if p >= 0 && !slices.Contains(waiting, p) {
+			waiting = append(waiting, p)
 		}
 	}
-	switch m := msg.(type) {
-	case *redis.Message:
-		if p, ok := byPrefix[m.Payload]; ok {
-			send(p)
+	for {
+		var next chan<- int
+		var head int
+		if len(waiting) > 0 {
+			next, head = out, waiting[0]
 		}
-	case *redis.Subscription:
-		for p := range e.parts {
-			send(p)
+		select {
+		case <-ctx.Done():
+			return
+		case next <- head:
+			waiting = waiting[1:]
+		case msg, open := <-msgs:
+			if !open {
+				return
+			}
+			switch m := msg.(type) {
+			case *redis.Message:
+				add(slices.Index(e.parts, m.Payload))
+			case *redis.Subscription: // connected again: what was published meanwhile is gone
+				for p := range e.parts {
+					add(p)
+				}
+			}
 		}
 	}
 }

@@ -142,9 +142,19 @@ func TestWake(t *testing.T) {
 			}
 			return got
 		}
-		w.subscribe("s1", 10)
-		w.post("e1", "s1")
-		for !slices.Contains(drain(1), w.PartitionOf("s1")) {
+		// s1 and s2 stand in different partitions; news of the one must not push out
+		// news of the other while nobody reads.
+		w.subscribe("s1", 1)
+		w.subscribe("s2", 1)
+		if w.PartitionOf("s1") == w.PartitionOf("s2") {
+			t.Fatal("choose other ids")
+		}
+		for i := range 10 {
+			w.post(fmt.Sprint("a", i), "s1")
+			w.deliverAll("s1") // so that the next one is news again
+		}
+		w.post("b", "s2")
+		for !slices.Contains(drain(1), w.PartitionOf("s2")) {
 		}
 		cancel()
 		for range wake {

@@ -72,8 +72,9 @@ func (e *Engine) configs(ctx context.Context, ids []string) ([]Config, error) {
 		}
 		r := newReply("config", h)
 		out[i].Version = r.number()
-		out[i].Deleted = h[1] != nil
 		out[i].Blob = []byte(blobs[i].Val())
+		// Without a blob it was deleted between the two reads.
+		out[i].Deleted = h[1] != nil || len(out[i].Blob) == 0
 		if r.err != nil {
 			return nil, r.err
 		}

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -150,7 +151,8 @@ func (e *Engine) ExpiredDeliveries(ctx context.Context, limit int) ([]delivery.D
 }
 
 // each runs a listing script on every partition in one round trip and reads what
-// follows the clock in each answer.
+// follows the clock in each answer. A partition that fails is in the error, and
+// does not keep the others' answers back.
 func (e *Engine) each(ctx context.Context, s script, limit int, read func(*reply) error) (time.Time, error) {
 	calls := make([]call, len(e.parts))
 	for p, prefix := range e.parts {
@@ -161,23 +163,23 @@ func (e *Engine) each(ctx context.Context, s script, limit int, read func(*reply
 	if err != nil {
 		return now, err
 	}
+	var failed []error
 	for _, cmd := range cmds {
 		v, err := cmd.Result()
 		if err != nil {
-			return now, classify(s.name, err)
+			failed = append(failed, classify(s.name, err))
+			continue
 		}
 		r := newReply(s.name, v)
 		now = r.time()
 		for r.more() {
 			if err := read(r); err != nil {
-				return now, err
+				failed = append(failed, err)
 			}
 		}
-		if r.err != nil {
-			return now, r.err
-		}
+		failed = append(failed, r.err)
 	}
-	return now, nil
+	return now, errors.Join(failed...)
 }
 
 // Trim forgets up to limit dead letters a partition that are past their

@@ -140,6 +140,21 @@ func (w *world) one(worker string) schedule.Leased {
 	return rep.Leased[0]
 }
 
+// deliverAll leases and settles whatever a subscriber's partition has due.
+func (w *world) deliverAll(sub string) {
+	w.Helper()
+	p := w.PartitionOf(sub)
+	w.seq["all"]++
+	reps, err := w.Lease(w.ctx, []schedule.LeaseRequest{{Partition: p, Worker: "all", Seq: w.seq["all"], Rooms: anyRoom}})
+	w.ok(err)
+	var vs []schedule.Verdict
+	for _, l := range reps[0].Leased {
+		vs = append(vs, delivered(l))
+	}
+	_, err = w.Settle(w.ctx, p, vs)
+	w.ok(err)
+}
+
 func delivered(l schedule.Leased) schedule.Verdict {
 	return schedule.Verdict{
 		ID: l.ID, Fence: l.Fence(), Outcome: delivery.OK, Status: 200,

@@ -30,12 +30,14 @@ local NOW = now()
 -------------------------------------------------------------------------------
 -- Records. A delivery is one string of 22 words. record.go reads the same.
 
-local WORDS = '^(%S+)' .. string.rep(' (%S+)', 21) .. '$'
+-- Anything else is damaged, and treated as missing: it blocks nobody, and the audit
+-- finds its places without a record.
+local WORDS = '^([sldxc]) ([frd])' .. string.rep(' (%d+)', 15) .. string.rep(' (%S+)', 5) .. '$'
 
 local function decode(id, text)
   local st, ln, due, exp, acc, at, dc, se, rl, ll, rg, bb, bu, fa, la, en, hs, oc, rs, wk, ev, sb =
     string.match(text, WORDS)
-  if not st then return nil end -- damaged: treated as missing, so that it blocks nobody
+  if not st then return nil end
   local n = tonumber
   return {
     id = id, ev = ev, sb = sb,
