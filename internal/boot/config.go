@@ -42,7 +42,7 @@ type Log struct {
 func Options(description, listen string) []kong.Option {
 	const kongUsage = 80 // kong's own code for it
 	return []kong.Option{
-		kong.Description(description), kong.UsageOnError(), kong.Configuration(loadYAML),
+		kong.Description(description), kong.ShortUsageOnError(), kong.Configuration(loadYAML),
 		kong.Vars{"listen": listen, "version": Version()},
 		kong.Exit(func(code int) {
 			if code == kongUsage {
