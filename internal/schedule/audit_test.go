@@ -16,7 +16,7 @@ import (
 func (w *world) audit() {
 	w.Helper()
 	a := &auditor{world: w, placed: map[string][]string{}, open: map[string]int{}}
-	for _, k := range w.rdb.Keys(w.ctx, "{fo:*").Val() {
+	for _, k := range w.keys("{fo:*") {
 		prefix, rest, _ := strings.Cut(k, "}:")
 		if strings.HasPrefix(prefix, "{fo:e") {
 			continue

@@ -22,7 +22,7 @@ func TestModel(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		rapid.Check(t, func(rt *rapid.T) {
-			if err := rdb.FlushAll(t.Context()).Err(); err != nil {
+			if err := redistest.Flush(t.Context(), rdb); err != nil {
 				t.Fatal(err)
 			}
 			m := newModel(newWorld(t, rdb, schedule.Options{Quantum: 2}), rt)

@@ -212,7 +212,7 @@ func TestDeadLetterKeepsEvidence(t *testing.T) {
 		if n := len(letters[0].History); n != 50 {
 			w.Fatalf("%d attempts kept, want 50", n)
 		}
-		pinned := w.rdb.Get(w.ctx, w.rdb.Keys(w.ctx, "*:pin:e1").Val()[0]).Val()
+		pinned := w.rdb.Get(w.ctx, w.keys("*:pin:e1")[0]).Val()
 		if pinned != "\n"+`{"pinned":true}` {
 			w.Fatalf("pinned payload: %q", pinned)
 		}

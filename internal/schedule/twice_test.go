@@ -294,7 +294,7 @@ func TestTrimAndClaimTwice(t *testing.T) {
 		w.settle(schedule.Applied, dead(rep.Leased[0], "payload"))
 		w.advance(time.Hour)
 		w.settle(schedule.Applied, dead(rep.Leased[1], "payload"))
-		pins := func() int { return len(w.rdb.Keys(w.ctx, "*:pin:e1").Val()) }
+		pins := func() int { return len(w.keys("*:pin:e1")) }
 		trim := func() { _, err := w.Trim(w.ctx, 10); w.ok(err) }
 		w.advance(30*day - 30*time.Minute)
 		trim()

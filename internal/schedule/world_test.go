@@ -226,13 +226,19 @@ func (w *world) ledger() schedule.Ledger {
 	return s.Ledger
 }
 
+// keys are those that match a pattern, on all primaries of a cluster.
+func (w *world) keys(pattern string) []string {
+	w.Helper()
+	keys, err := redistest.Keys(w.ctx, w.rdb, pattern)
+	w.ok(err)
+	return keys
+}
+
 // dump is everything in Redis, readable and comparable.
 func (w *world) dump() map[string]string {
 	w.Helper()
 	out := map[string]string{}
-	keys, err := w.rdb.Keys(w.ctx, "*").Result()
-	w.ok(err)
-	for _, k := range keys {
+	for _, k := range w.keys("*") {
 		kind, err := w.rdb.Type(w.ctx, k).Result()
 		w.ok(err)
 		switch kind {

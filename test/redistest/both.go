@@ -21,9 +21,17 @@ func Mini(t testing.TB) *miniredis.Miniredis {
 }
 
 // Both runs the test against a real redis-server and against the stand-in, in
-// parallel, each empty and its own.
+// parallel, each empty and its own; with the build tag `cluster`, against a Redis
+// Cluster and nothing else.
 func Both(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
+	if OnCluster {
+		t.Run("cluster", func(t *testing.T) {
+			t.Parallel()
+			test(t, Cluster(t).Client())
+		})
+		return
+	}
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
 		test(t, Server(t).Client())

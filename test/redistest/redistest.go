@@ -4,7 +4,8 @@
 // parallel though the service's keys have fixed names, and so that a test may
 // kill, freeze and restart it. Mini starts an in-memory stand-in. Both runs one
 // test against each: the real one is the contract, the stand-in is what
-// `fanout dev` falls back on.
+// `fanout dev` falls back on. Cluster starts a Redis Cluster; with the build tag
+// `cluster`, Both runs its test on one instead.
 //
 // A machine without redis-server fails these tests. Skipping them would report
 // a green run that has proved nothing about Redis.
@@ -67,6 +68,9 @@ type Redis struct {
 	fsync string
 	extra []string
 
+	clustered bool
+	bus       int // port of the cluster bus
+
 	password string
 
 	mu     sync.Mutex
@@ -101,6 +105,9 @@ func Server(t testing.TB, opts ...Option) *Redis {
 	// another package's tests, which run at the same time.
 	for try := 1; ; try++ {
 		r.port = freePort(t)
+		if r.clustered {
+			r.bus = freePort(t)
+		}
 		err := r.start()
 		if err == nil {
 			return r
@@ -212,7 +219,7 @@ func (r *Redis) start() error {
 		"--bind", "127.0.0.1", "--port", strconv.Itoa(r.port), "--dir", r.dir,
 		"--appendonly", "yes", "--appendfsync", r.fsync, "--save", "",
 		"--maxmemory-policy", "noeviction", "--logfile", r.logFile(),
-	}, r.extra...)
+	}, append(r.clusterArgs(), r.extra...)...)
 	// The child is killed by the cleanup, after those of the test that still
 	// talk to it; the test's own context would end it before them.
 	ctx := context.WithoutCancel(r.t.Context())
