@@ -57,7 +57,7 @@ func (c *devCmd) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return errors.Join(err, stopRedis(ctx))
 	}
-	stages, err := c.stages(ctx, addr, durable, ln, logger)
+	stages, last, err := c.stages(ctx, addr, durable, ln, logger)
 	if err != nil {
 		return errors.Join(err, ln.Close(), stopRedis(ctx))
 	}
@@ -70,7 +70,8 @@ func (c *devCmd) Run(ctx context.Context) (err error) {
 		_, err := demo.Run(ctx, demo.Options{BaseURL: url, End: c.Demo, Lines: lines, State: state})
 		return err
 	}}
-	stages = append(append([]boot.Stage{play}, stages...),
+	// The play stops behind the dispatcher: its endpoints answer to the end.
+	stages = append(stages, play, last,
 		boot.Stage{Name: "redis-server", Run: func(ctx context.Context) error {
 			<-ctx.Done()
 			return stopRedis(context.WithoutCancel(ctx))
@@ -80,10 +81,11 @@ func (c *devCmd) Run(ctx context.Context) (err error) {
 	return boot.Run(ctx, slog.New(slog.DiscardHandler), stages...)
 }
 
-// stages are both roles over one Redis, allowed to call loopback.
+// stages are both roles over one Redis, allowed to call loopback, and the one to
+// stop after all others.
 func (c *devCmd) stages(
 	ctx context.Context, addr string, durable bool, ln net.Listener, logger *slog.Logger,
-) ([]boot.Stage, error) {
+) ([]boot.Stage, boot.Stage, error) {
 	cfg := boot.Common{
 		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 4, PoolSize: 32, AllowUnsafe: !durable},
 		Classes: boot.Classes{"standard": time.Minute},
@@ -93,14 +95,14 @@ func (c *devCmd) stages(
 	}
 	parts, last, err := role.Assemble(ctx, "fanout-dev", cfg, loopback, logger)
 	if err != nil {
-		return nil, err
+		return nil, last, err
 	}
 	stages, err := role.API(parts, ln)
 	if err != nil {
-		return nil, err
+		return nil, last, err
 	}
 	work := role.Work{Slots: devSlots, Grace: devGrace}
-	return append(append(stages, role.Dispatcher(parts, work, nil)...), last), nil
+	return append(stages, role.Dispatcher(parts, work, nil)...), last, nil
 }
 
 // bind takes the address asked for; the default gives way to whoever has it.
