@@ -117,4 +117,3 @@ func (c *devCmd) bind(ctx context.Context) (net.Listener, error) {
 	}
 	return ln, nil
 }
-
