@@ -10,7 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrUnsafe: Redis works, and is set up so that it may lose what was accepted.
+// ErrUnsafe is a Redis that works, and is set up so that it may lose what was
+// accepted.
 var ErrUnsafe = errors.New("redis is not set up to keep what it accepts")
 
 // oldestRedis is the oldest version that the scripts are tested on.
