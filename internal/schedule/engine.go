@@ -122,12 +122,7 @@ func (e *Engine) pipe(ctx context.Context, queue func(p redis.Pipeliner)) ([]red
 	if err := e.layout(ctx); err != nil {
 		return nil, err
 	}
-	// Pipelined's error is that of its first failed command.
-	cmds, _ := e.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		queue(p)
-		return nil
-	})
-	return cmds, nil
+	return e.pipelined(ctx, queue), nil
 }
 
 // read sends commands in one round trip and returns the first failure of any. What

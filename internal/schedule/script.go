@@ -17,23 +17,28 @@ var luaFiles embed.FS
 
 // script is one transition: the prelude, then its own file.
 type script struct {
-	name, text, sha string
+	name, sha string
 }
 
 // scripts are all transitions, loaded once per engine.
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
 	putConfig, tombstone, expiredLeases, expiredDeliveries, trim, sample script
+
+	texts map[string]string // by SHA-1
 }
 
 // loadScripts reads the embedded files. clock is Lua put behind the clock's
 // reading in the prelude: empty but in tests.
 func loadScripts(clock string) scripts {
 	prelude := strings.Replace(file("prelude"), "--[[TEST CLOCK]]", clock, 1)
+	texts := make(map[string]string)
 	load := func(name string) script {
 		text := prelude + "\n" + file(name)
 		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
-		return script{name: name, text: text, sha: hex.EncodeToString(sum[:])}
+		sha := hex.EncodeToString(sum[:])
+		texts[sha] = text
+		return script{name: name, sha: sha}
 	}
 	return scripts{
 		accept: load("accept"), strike: load("strike"), claimOpen: load("claim_open"),
@@ -42,6 +47,7 @@ func loadScripts(clock string) scripts {
 		putConfig: load("put_config"), tombstone: load("tombstone"),
 		expiredLeases: load("expired_leases"), expiredDeliveries: load("expired_deliveries"),
 		trim: load("trim"), sample: load("sample"),
+		texts: texts,
 	}
 }
 
@@ -60,11 +66,8 @@ type call struct {
 	args   []any
 }
 
-// run runs calls in one round trip and returns an answer for each. A script that
-// Redis does not know (first use, restart, SCRIPT FLUSH) is sent in full in a
-// second one: NOSCRIPT changed nothing, so only those calls are repeated.
-// go-redis' own Script.Run cannot do that inside a pipeline. What also queues goes
-// with the first.
+// run runs calls in one round trip and returns an answer for each. What also
+// queues goes with them.
 func (e *Engine) run(ctx context.Context, calls []call, also ...func(redis.Pipeliner)) ([]*redis.Cmd, error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	_, err := e.pipe(ctx, func(p redis.Pipeliner) {
@@ -78,22 +81,7 @@ func (e *Engine) run(ctx context.Context, calls []call, also ...func(redis.Pipel
 	if err != nil {
 		return nil, err
 	}
-	var again []int
-	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			again = append(again, i)
-		}
-	}
-	if len(again) == 0 {
-		return cmds, nil
-	}
-	_, err = e.pipe(ctx, func(p redis.Pipeliner) {
-		for _, i := range again {
-			c := calls[i]
-			cmds[i] = p.Eval(ctx, c.script.text, []string{c.prefix}, c.args...)
-		}
-	})
-	return cmds, err
+	return cmds, nil
 }
 
 // run1 runs one script.

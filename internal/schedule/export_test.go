@@ -1,0 +1,5 @@
+package schedule
+
+// PartitionPrefix is the key prefix of a partition, for tests that look where it
+// lies.
+func PartitionPrefix(e *Engine, p int) string { return e.parts[p] }
