@@ -50,7 +50,7 @@ func (s *service) try(method, path, body string) (int, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	return res.StatusCode, b, err
 }

@@ -110,7 +110,7 @@ func refusing(t testing.TB) (addr string, listen func() net.Listener) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := os.NewFile(uintptr(fd), "refusing") //nolint:gosec // a file descriptor is not negative
+	f := os.NewFile(uintptr(fd), "refusing")
 	t.Cleanup(func() { _ = f.Close() })
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)

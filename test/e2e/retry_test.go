@@ -33,8 +33,8 @@ func (s *service) drawn(sub registered, n int, lo, hi time.Duration) string {
 	return ""
 }
 
-// aSecond makes the timestamps of two attempts differ, which have whole seconds.
-const aSecond = time.Second + 5*time.Millisecond
+// apart makes the timestamps of two attempts differ, which have whole seconds.
+const apart = time.Second + 5*time.Millisecond
 
 // An endpoint that always fails gets exactly max_attempts requests: one id, a
 // fresh timestamp each, and each signature verified by the official library. Then
@@ -47,7 +47,7 @@ func TestAlwaysFailing(t *testing.T) {
 		_, _ = fmt.Fprintf(w, "no room, %d", n)
 	})
 	sub := s.subscribe(e.URL, "failing", spread)
-	id := s.drawn(sub, 2, aSecond, aSecond+200*time.Millisecond)
+	id := s.drawn(sub, 2, apart, apart+200*time.Millisecond)
 	s.post(id, "failing", `{"n":1}`)
 	v := s.dead(id, "exhausted")
 
@@ -81,7 +81,7 @@ func TestReplyLost(t *testing.T) {
 	s := start(t)
 	e := s.endpoint(first(cut)) // once the whole body was read
 	sub := s.subscribe(e.URL, "lost", spread)
-	id := s.drawn(sub, 1, aSecond, aSecond+100*time.Millisecond)
+	id := s.drawn(sub, 1, apart, apart+100*time.Millisecond)
 	s.post(id, "lost", `{"n":1}`)
 	s.expect(s.delivery(id, "delivered"), "reset", "delivered")
 	log := s.saw(e, 2)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -121,9 +122,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		others["a patch of the secret of one that "+name] = reply("PATCH", path, fmt.Sprintf(`{"secret":%q}`, given))
 	}
 	owner["the list of subscribers"] = reply("GET", "/v1/subscribers?limit=200", "")
-	for place, text := range s.places(reply) {
-		others[place] = text
-	}
+	maps.Copy(others, s.places(reply))
 
 	hidden := func(where, text string, words ...string) {
 		for _, w := range words {

@@ -1,6 +1,7 @@
 // Package e2e drives the whole service from outside: events go in by HTTP, a real
 // redis-server holds the state, and webhooks come out on real sockets. Only the
-// roles run in the test's own process, so that the race detector sees them.
+// roles run in the test's own process, so that the race detector sees them. With
+// the build tag `cluster` the state is held by a Redis Cluster.
 package e2e
 
 import (
@@ -10,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
 	"strconv"
 	"sync"
 	"testing"
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	trustTestAuthority()
-	os.Exit(m.Run())
+	m.Run()
 }
 
 // service is a running fanout, in the hands of one test.
@@ -54,7 +54,7 @@ type service struct {
 // world is what all tests of one service share.
 type world struct {
 	setup
-	redis  *redistest.Redis
+	store
 	url    string // of the API
 	engine *schedule.Engine
 	logs   *logBuffer
@@ -63,6 +63,22 @@ type world struct {
 	endpoints  []*endpoint
 	secrets    map[string]string // by subscriber id
 	registries []*prometheus.Registry
+}
+
+// store is where the state lives: one Redis, or a cluster.
+type store struct {
+	seeds      []string
+	partitions int
+	cluster    *redistest.RedisCluster // nil for one Redis
+}
+
+func openStore(t testing.TB) store {
+	t.Helper()
+	if redistest.OnCluster {
+		c := redistest.Cluster(t, redistest.AOFAlways())
+		return store{seeds: c.Addrs(), partitions: 48, cluster: c}
+	}
+	return store{seeds: []string{redistest.Server(t).Addr()}, partitions: 4}
 }
 
 // setup is how a service is made.
@@ -91,19 +107,19 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
-// start runs an API server and a dispatcher over a redis-server of their own. When
+// start runs an API server and a dispatcher over a Redis of their own. When
 // the test ends they stop, in order and cleanly, and what the endpoints saw is
 // held against what Redis says.
 func start(t testing.TB, change ...func(*setup)) *service {
 	t.Helper()
 	s := &service{TB: t, world: &world{
 		setup: setup{workers: 1, slots: 50, grace: 5 * time.Second},
-		redis: redistest.Server(t), logs: &logBuffer{}, secrets: map[string]string{},
+		store: openStore(t), logs: &logBuffer{}, secrets: map[string]string{},
 	}}
 	for _, c := range change {
 		c(&s.setup)
 	}
-	api := s.parts(s.redis.Addr())
+	api := s.parts(s.seeds)
 	s.engine = api.Parts.Engine
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	s.ok(err)
@@ -113,18 +129,24 @@ func start(t testing.TB, change ...func(*setup)) *service {
 	s.run(append(stages, api.last)...)
 	t.Cleanup(s.audit) // between the stop of the last dispatcher and that of the API
 	for range s.workers {
-		s.dispatcher(s.redis.Addr())
+		s.dispatcher()
 	}
 	return s
 }
 
 // in is the service in the hands of a subtest, which may not fail its parent.
-func (s *service) in(t testing.TB) *service { return &service{TB: t, world: s.world} }
+func (s *service) in(t testing.TB) *service {
+	t.Helper()
+	return &service{TB: t, world: s.world}
+}
 
-// dispatcher adds a worker that talks to Redis at addr.
-func (s *service) dispatcher(addr string) *process {
+// dispatcher adds a worker.
+func (s *service) dispatcher() *process { s.Helper(); return s.dispatcherAt(s.seeds) }
+
+// dispatcherAt adds a worker that talks to Redis at other addresses than its own.
+func (s *service) dispatcherAt(seeds []string) *process {
 	s.Helper()
-	d := s.parts(addr)
+	d := s.parts(seeds)
 	work := role.Work{Slots: s.slots, Grace: s.grace}
 	return s.run(append(role.Dispatcher(d.Parts, work, nil), d.last)...)
 }
@@ -134,10 +156,10 @@ type assembled struct {
 	last  boot.Stage
 }
 
-func (s *service) parts(addr string) assembled {
+func (s *service) parts(seeds []string) assembled {
 	s.Helper()
 	cfg := boot.Common{
-		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 4, PoolSize: 16},
+		Redis:   boot.Redis{Addr: seeds, Cluster: s.cluster != nil, Partitions: s.partitions, PoolSize: 16},
 		Classes: boot.Classes{"standard": time.Minute},
 		Log:     boot.Log{Level: slog.LevelDebug, Format: "json"},
 	}

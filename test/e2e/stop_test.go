@@ -29,7 +29,7 @@ func TestGracefulStop(t *testing.T) {
 	open := make(gate)
 	e := s.endpoint(held(open, always(http.StatusOK)))
 	s.subscribe(e.URL, "stop", `{"attempt_timeout":"60s","max_in_flight":8}`)
-	worker := s.dispatcher(s.redis.Addr())
+	worker := s.dispatcher()
 	ids := s.postMany(events, "stop-", "stop")
 	s.await(e, inFlight)
 
@@ -41,7 +41,7 @@ func TestGracefulStop(t *testing.T) {
 		t.Errorf("ledger %+v after the stop, want %d delivered and the others pending", l, inFlight)
 	}
 
-	s.dispatcher(s.redis.Addr())
+	s.dispatcher()
 	if l := s.balanced(); l.Delivered != events {
 		t.Errorf("ledger %+v, want %d delivered", l, events)
 	}
@@ -74,13 +74,13 @@ func TestStopCutsWhatOutlastsTheGrace(t *testing.T) {
 			c.then(n, w, r)
 		})
 		s.subscribe(e.URL, c.name, `{"attempt_timeout":"60s","max_attempts":2,"backoff_base":"20ms","backoff_cap":"40ms"}`)
-		worker := s.dispatcher(s.redis.Addr())
+		worker := s.dispatcher()
 		s.post(c.name, c.name, `{}`)
 		s.await(e, 1)
 		worker.stop()
 		s.stopped(worker)
 
-		next := s.dispatcher(s.redis.Addr())
+		next := s.dispatcher()
 		v := s.delivery(c.name, c.state)
 		s.expect(v, c.outcomes...)
 		if v.LeaseLosses != 1 || v.Attempts != len(c.outcomes)-1 {
