@@ -146,6 +146,10 @@ func TestStatesAndPlacesAreDrawn(t *testing.T) {
 		if !strings.Contains(prelude, "is = '"+letter+"'") {
 			t.Errorf("the place %s is not one of prelude.lua's", letter)
 		}
+		explained := `(?m)^-- +` + letter + `  .*\b` + strings.Replace(place, "none", "nothing", 1) + `\b`
+		if !regexp.MustCompile(explained).MatchString(prelude) {
+			t.Errorf("prelude.lua does not call the place %s %s", letter, place)
+		}
 		for _, i := range []int{2, 3} {
 			if !strings.Contains(blocks[i][2], place) && (place != "none" || !strings.Contains(blocks[i][2], "-> -")) {
 				t.Errorf("diagram %d does not show the place %s", i+1, place)

@@ -2,9 +2,6 @@ package docs_test
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -119,7 +116,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal("redis.md: no ACL rule for a user fanout")
 	}
 	args := []any{"ACL", "SETUSER", "fanout", "on"}
-	for _, word := range strings.Fields(rule[1]) {
+	for word := range strings.FieldsSeq(rule[1]) {
 		args = append(args, word)
 	}
 	w.ok(w.rdb.Do(ctx, args...).Err())
@@ -299,9 +296,5 @@ func (w *world) checkKey(key string, d documented) {
 				w.Errorf("%s has a field %s, which its row in redis.md does not name", key, f)
 			}
 		}
-	}
-	if os.Getenv("SIZES") != "" {
-		n, _ := w.rdb.MemoryUsage(w.ctx, key).Result()
-		fmt.Println(path.Base(key), n, ttl)
 	}
 }
