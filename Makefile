@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,11 @@ build: ## static binaries in bin/
 test: ## all tests, with the race detector, in random order
 	@scripts/need redis-server chromium gcc
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 5m ./...
+
+test-cluster: ## the scripts' contract and the end-to-end tests on a three-primary Redis Cluster
+	@scripts/need redis-server
+	go test -tags cluster -shuffle=on -timeout 5m -parallel 12 ./test/redistest ./internal/schedule
+	go test -tags cluster -shuffle=on -timeout 10m ./test/e2e
 
 test-interop: ## verify our signatures by the npm standardwebhooks package
 	@scripts/need node npm
