@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -39,6 +40,7 @@ func (d *Dispatcher) attempt(ends life, l lease) {
 		return
 	}
 	decision := d.judge.decide(t.policy, t.Delivery, t.result(), t.clock.now())
+	crash.Point("dispatcher.decide.after")
 	d.observe(ends.settle, t, decision)
 	d.settler.add(ends.settle, l, d.judge.verdict(t, decision))
 }
@@ -84,11 +86,13 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 		if sub, err = d.dir.At(ctx, t.SubscriberID, t.Version); err != nil {
 			return fmt.Errorf("read the subscriber's config: %w", err)
 		}
+		crash.Point("dispatcher.config.read")
 		t.class, t.policy = sub.Class, sub.Policy
 		body, err := d.bodies.get(ctx, t.EventID)
 		if err != nil {
 			return err
 		}
+		crash.Point("dispatcher.body.read")
 		t.body = &body
 		return nil
 	}, subscriber.ErrGone, schedule.ErrNotFound)
@@ -118,12 +122,14 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 	defer span.End()
 	t.startedAt = t.clock.now()
 	t.traceID = traceID(span)
+	crash.Point("dispatcher.send.before")
 	t.answer = d.sender.Send(ctx, webhook.Request{
 		URL: sub.URL, Secrets: sub.Secrets,
 		DeliveryID: t.ID, Attempt: t.Attempts, DeliveryCount: t.DeliveryCount, Generation: t.RedriveGeneration,
 		Timestamp: t.startedAt, Body: t.body.Bytes, Traceparent: traceparent(ctx, t.body.Traceparent),
 		Timeout: timeout, RetryAfterCap: time.Duration(t.policy.RetryAfterCap),
 	})
+	crash.Point("dispatcher.send.after")
 	endSpan(span, t.answer)
 	d.metrics.duration.WithLabelValues(d.metrics.class(t.class)).Observe(t.answer.Duration.Seconds())
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -88,7 +89,9 @@ func (l *loop) call(ends life, reqs []schedule.LeaseRequest, again bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ends.lease), callTimeout)
 	defer cancel()
 	l.metrics.leaseCalls.Inc()
+	crash.Point("dispatcher.lease.before")
 	replies, err := l.sched.Lease(ctx, reqs)
+	crash.Point("dispatcher.lease.after")
 	if err == nil && len(replies) != len(reqs) {
 		err = fmt.Errorf("lease: %d replies to %d requests", len(replies), len(reqs))
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -198,7 +199,9 @@ func (r *reaper) call(
 ) ([]schedule.SettleResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
+	crash.Point("dispatcher.reclaim.before")
 	results, err := call(ctx, p, batch)
+	crash.Point("dispatcher.reclaim.after")
 	if err == nil && len(results) != len(batch) {
 		err = errors.New("results do not match the verdicts")
 	}

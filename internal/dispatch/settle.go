@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -124,6 +125,7 @@ func (s *settler) commit(ctx context.Context, partition int, batch []settlement)
 	results, err := s.call(ctx, partition, batch)
 	switch {
 	case err == nil:
+		crash.Point("dispatcher.settle.after")
 		s.settled(partition, batch, results)
 		return nil, nil
 	case len(batch) == 1, ctx.Err() != nil,
@@ -208,11 +210,13 @@ func (s *settler) giveBack(ctx context.Context, partition int, claims []schedule
 	ctx, cancel := context.WithTimeout(ctx, releaseFor)
 	defer cancel()
 	s.metrics.releases.WithLabelValues(string(why)).Add(float64(len(claims)))
+	crash.Point("dispatcher.release.before")
 	err := persist(ctx, func() error {
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		defer cancel()
 		return s.sched.Release(call, partition, claims) //nolint:wrapcheck // logged below, with the operation
 	})
+	crash.Point("dispatcher.release.after")
 	if err != nil {
 		s.log.Warn("leases not handed back: they will expire", "partition", partition, "leases", len(claims),
 			"reason", string(why), "error", err)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/schedule"
@@ -42,6 +43,7 @@ func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("post event: %w", err)
 	}
+	crash.Point("api.answer.before")
 	noteOf(r).id("event_id", receipt.ID)
 	w.Header().Set("Location", "/v1/events/"+url.PathEscape(receipt.ID))
 	return writeJSON(w, http.StatusAccepted, EventReceipt{

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -119,19 +120,24 @@ func (s *Service) expand(ctx context.Context, plan schedule.Plan) error {
 		// again from the start for ever.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.patience())
 		defer cancel()
+		crash.Point("api.strike.before")
 		if _, err := s.store.Strike(ctx, plan.EventID, done...); err != nil {
 			errs = append(errs, fmt.Errorf("strike %d partitions: %w", len(done), err))
 		}
+		crash.Point("api.strike.after")
 	}
 	return errors.Join(errs...)
 }
 
 // enqueue makes the deliveries of one partition.
 func (s *Service) enqueue(ctx context.Context, plan schedule.Plan, part int, targets []schedule.Target) error {
+	crash.Point("api.enqueue.before")
 	for chunk := range slices.Chunk(targets, schedule.ChunkSize) {
 		if err := s.store.Enqueue(ctx, plan.EventID, plan.AcceptedAt, plan.ExpandBy, part, chunk); err != nil {
 			return fmt.Errorf("enqueue in partition %d: %w", part, err)
 		}
+		crash.Point("api.enqueue.chunk")
 	}
+	crash.Point("api.enqueue.after")
 	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -176,10 +177,12 @@ func (s *Service) accept(ctx context.Context, p Post, hash string) (schedule.Acc
 	for i, sub := range subs {
 		targets[i] = schedule.Target{SubscriberID: sub.ID, MaxAge: time.Duration(sub.Policy.MaxAge)}
 	}
+	crash.Point("api.accept.before")
 	acc, err := s.store.Accept(ctx, schedule.NewEvent{
 		ID: p.ID, BodyHash: hash, Meta: p.meta(), Body: e.Body(),
 		Traceparent: traceparent(ctx), Targets: targets,
 	})
+	crash.Point("api.accept.after")
 	return acc, targets, err //nolint:wrapcheck // Submit wraps it, with the event's id
 }
 

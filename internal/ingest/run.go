@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -88,6 +89,7 @@ func (s *Service) sweep(ctx context.Context) swept {
 		}
 		r.more = r.more || len(plans) == claimLimit
 		for _, plan := range plans {
+			crash.Point("api.resume.claimed")
 			if err := s.resumeInTime(ctx, plan); err != nil {
 				r.fail(err)
 				continue

@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/httpapi"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/oncall"
@@ -91,7 +92,10 @@ func keepHouse(ctx context.Context, p Parts, store *subscriber.Store) error {
 		if _, err := store.FinishDeletes(ctx); err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "cannot finish deletes", "error", err)
 		}
-		if n, err := p.Engine.Trim(ctx, trimBatch); err != nil && ctx.Err() == nil {
+		crash.Point("api.trim.before")
+		n, err := p.Engine.Trim(ctx, trimBatch)
+		crash.Point("api.trim.after")
+		if err != nil && ctx.Err() == nil {
 			p.Logger.WarnContext(ctx, "cannot trim dead letters", "error", err)
 		} else if n > 0 {
 			p.Logger.InfoContext(ctx, "dead letters past their retention forgotten", "count", n)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/fanout/fanout/internal/crash"
 )
 
 // cancelBatch is how many deliveries one CancelPending ends: enough to be quick
@@ -47,6 +49,7 @@ func (s *Store) Delete(ctx context.Context, id string, wait bool) (DeleteResult,
 	if err := s.backend.Tombstone(ctx, id); err != nil {
 		return DeleteResult{}, fmt.Errorf("delete subscriber %s: %w", clip(id), err)
 	}
+	crash.Point("api.tombstone.after")
 	var total DeleteResult
 	for pause := pollFirst; ; {
 		step, err := s.cancel(ctx, id)
@@ -75,6 +78,7 @@ func (s *Store) Delete(ctx context.Context, id string, wait bool) (DeleteResult,
 // cancel is one batch.
 func (s *Store) cancel(ctx context.Context, id string) (DeleteResult, error) {
 	cancelled, remaining, leases, err := s.backend.CancelPending(ctx, id, cancelBatch)
+	crash.Point("api.cancel.after")
 	return DeleteResult{Cancelled: cancelled, Remaining: remaining, Leases: leases}, err //nolint:wrapcheck // the callers name the operation
 }
 
