@@ -69,6 +69,9 @@ end
 -- Promote: subscribers whose head fell due enter `ready`.
 for _, lane in ipairs(LANES) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOW, 'LIMIT', 0, 64)) do
+    -- It may stand in another lane's place already, and be put there again first:
+    -- over maxmemory that would be the refused beginning (see the prelude).
+    redis.call('ZREM', T .. 'due:' .. lane, id)
     local s = known(id)
     if s then put_all(s) end
   end

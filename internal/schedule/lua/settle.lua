@@ -31,6 +31,7 @@ local function late_success(r, fence, attempt)
     return 'already' -- delivered, or cancelled
   end
   -- If another worker holds it now, its lease stays open until that one settles.
+  redis.call('ZREM', T .. 'pend:' .. r.sb, r.id) -- before the note: removals come first
   r.se = math.max(r.se, fence)
   r.oc, r.rs = 'delivered', '-'
   note(r, attempt)
