@@ -17,13 +17,36 @@ var ErrUnsafe = errors.New("redis is not set up to keep what it accepts")
 // oldestRedis is the oldest version that the scripts are tested on.
 const oldestRedis = 7
 
-// Ready says whether Redis answers, holds this layout, and is set up to keep what
-// it is given: nil, or ErrUnavailable, ErrLayout or ErrUnsafe with a sentence for
-// each thing to set. In a cluster every primary is asked. Options.AllowUnsafe
-// leaves the last of the three out.
+// Ready says whether Redis answers, holds this layout, takes what is written to
+// it, and is set up to keep that: nil, or ErrUnavailable, ErrLayout, ErrFull or
+// ErrUnsafe with a sentence for each thing to set. In a cluster every primary is
+// asked. Options.AllowUnsafe leaves the last of them out.
 func (e *Engine) Ready(ctx context.Context) error {
-	if err := e.Ping(ctx); err != nil || e.opts.AllowUnsafe {
+	if err := e.Ping(ctx); err != nil {
 		return err
+	}
+	return errors.Join(e.unsafe(ctx), e.writable(ctx))
+}
+
+// writable writes to each partition what changes nothing. A Redis that is full,
+// read-only, without the replicas that it was told to have, or without a disk
+// answers reads and pings all the same, and only a write tells.
+func (e *Engine) writable(ctx context.Context) error {
+	err := e.read(ctx, "try to write", func(p redis.Pipeliner) {
+		for _, prefix := range e.parts {
+			p.HIncrBy(ctx, prefix+"ledger", "pending", 0)
+		}
+	})
+	if errors.Is(err, ErrFull) {
+		return fmt.Errorf("%w, so new events are refused; raise maxmemory (CONFIG SET maxmemory), or free some", err)
+	}
+	return err
+}
+
+// unsafe asks every node how it is set up.
+func (e *Engine) unsafe(ctx context.Context) error {
+	if e.opts.AllowUnsafe {
+		return nil
 	}
 	if c, ok := e.rdb.(*redis.ClusterClient); ok {
 		return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {

@@ -36,3 +36,29 @@ func TestReadySaysWhatToSet(t *testing.T) {
 	allowed := newWorld(t, w.rdb, schedule.Options{AllowUnsafe: true})
 	w.ok(allowed.Ready(w.ctx))
 }
+
+// Redis answers, and takes nothing: that is not ready.
+func TestNotReadyWhenNothingIsTaken(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.Server(t).Client(), schedule.Options{})
+	allowed := newWorld(t, w.rdb, schedule.Options{AllowUnsafe: true})
+	for _, c := range []struct {
+		setting, bad, good, says string
+		want                     error
+	}{
+		{"maxmemory", "1", "0", "raise maxmemory", schedule.ErrFull},
+		{"min-replicas-to-write", "1", "0", "NOREPLICAS", schedule.ErrUnavailable},
+	} {
+		w.ok(w.rdb.ConfigSet(w.ctx, c.setting, c.bad).Err())
+		for _, e := range []*world{w, allowed} {
+			if err := e.Ready(w.ctx); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s %s: %v", c.setting, c.bad, err)
+			}
+		}
+		w.ok(w.rdb.ConfigSet(w.ctx, c.setting, c.good).Err())
+		w.ok(w.Ready(w.ctx))
+	}
+	if l := w.ledger(); l != (schedule.Ledger{}) {
+		t.Errorf("asking left a trace in the ledger: %+v", l)
+	}
+}
