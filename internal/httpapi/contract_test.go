@@ -16,14 +16,14 @@ import (
 	validator "github.com/pb33f/libopenapi-validator"
 	"github.com/pb33f/libopenapi-validator/config"
 	verrors "github.com/pb33f/libopenapi-validator/errors"
-	v3 "github.com/pb33f/libopenapi/datamodel/high/v3"
+	openapi "github.com/pb33f/libopenapi/datamodel/high/v3"
 
 	"github.com/fanout/fanout/api"
 )
 
 // contract is the document, and validators of requests and of answers.
 type contract struct {
-	model             *v3.Document
+	model             *openapi.Document
 	requests, answers validator.Validator
 }
 
@@ -139,13 +139,13 @@ func known(c contract, r *http.Request) bool {
 }
 
 // operations are "METHOD /path" of the contract.
-func operations(t *testing.T) map[string]*v3.Operation {
+func operations(t *testing.T) map[string]*openapi.Operation {
 	t.Helper()
 	c, err := theContract()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ops := map[string]*v3.Operation{}
+	ops := map[string]*openapi.Operation{}
 	for path, item := range c.model.Paths.PathItems.FromOldest() {
 		for method, op := range item.GetOperations().FromOldest() {
 			ops[strings.ToUpper(method)+" "+path] = op
@@ -220,7 +220,7 @@ func TestContractReadsWell(t *testing.T) {
 	}
 }
 
-func checkResponse(t *testing.T, op, status string, resp *v3.Response) {
+func checkResponse(t *testing.T, op, status string, resp *openapi.Response) {
 	t.Helper()
 	if resp.Description == "" {
 		t.Errorf("%s: response %s has no description", op, status)
