@@ -39,7 +39,7 @@ func (d *Dispatcher) attempt(ends life, l lease) {
 		d.loop.free(l)
 		return
 	}
-	decision := d.judge.decide(t.policy, t.Delivery, t.result(), t.clock.now())
+	decision := d.judge.decide(t.policy, t.Delivery, t.result(), t.clock.latest())
 	crash.Point("dispatcher.decide.after")
 	d.observe(ends.settle, t, decision)
 	d.settler.add(ends.settle, l, d.judge.verdict(t, decision))
@@ -67,7 +67,7 @@ func (d *Dispatcher) execute(ends life, l lease) (t *trial) {
 	switch {
 	case ends.lease.Err() != nil:
 		t.unsent = releaseStopping
-	case t.clock.now().Add(timeout).After(t.Until):
+	case t.clock.latest().Add(timeout).After(t.Until):
 		// The lease could end, and another worker send, while this request is out.
 		t.unsent = releaseLate
 	default:

@@ -325,3 +325,25 @@ func TestPayloadReadsAreShared(t *testing.T) {
 		}
 	})
 }
+
+// A delivery is not tried again earlier than the endpoint asked for, however long
+// the reply was on its way that told the worker what time it is.
+func TestRetryAfterIsCountedFromTheAnswer(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		const asked = 30 * time.Second // above any backoff of the first attempt
+		r.set(func() { r.tardy["lease"] = 800 * time.Millisecond })
+		r.endpoint(func(context.Context, webhook.Request) webhook.Answer {
+			return webhook.Answer{Outcome: delivery.HTTP429, Status: 429, RetryAfter: asked}
+		})
+		id := r.enqueue("e1", "s1")
+		after(2 * time.Second)
+		r.set(func() { r.tardy["lease"] = 0 })
+		r.endpoint(answer(delivery.OK, 200))
+		after(time.Minute)
+		r.state(id, delivery.Delivered)
+		got := r.requestsOf(id)
+		if waited := got[1].at.Sub(got[0].at); waited < asked {
+			t.Errorf("tried again after %v, asked for %v", waited, asked)
+		}
+	})
+}

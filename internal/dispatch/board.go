@@ -224,7 +224,7 @@ func (b *board) next(now time.Time, safety time.Duration) time.Duration {
 // Surplus is what no slot is free for: a repeated request was made for slots that
 // may be in use by now. Lost is how many requests stand unanswered.
 func (b *board) answered(
-	reqs []schedule.LeaseRequest, replies []schedule.LeaseReply, again bool, at time.Time,
+	reqs []schedule.LeaseRequest, replies []schedule.LeaseReply, again bool, asked, at time.Time,
 ) (got, surplus []lease, lost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,7 +237,7 @@ func (b *board) answered(
 		}
 		p.learn(replies[i], at)
 		for _, d := range replies[i].Leased {
-			l := lease{Leased: d, partition: req.Partition, clock: clock{redis: replies[i].Now, local: at}}
+			l := lease{Leased: d, partition: req.Partition, clock: clock{replies[i].Now, at, at.Sub(asked)}}
 			if b.take(d.Lane) {
 				got = append(got, l)
 			} else {

@@ -40,7 +40,8 @@ type fake struct {
 	noLease bool                        // nobody gets a lease
 	mute    bool                        // announcements are lost
 	lose    map[string]int              // by operation: executed, but the reply is lost
-	slow    map[string]time.Duration    // by operation: how long it takes
+	slow    map[string]time.Duration    // by operation: how long it takes to arrive
+	tardy   map[string]time.Duration    // by operation: how long its reply does
 	refuse  func(schedule.Verdict) bool // Redis complains of a batch with such a verdict
 }
 
@@ -62,7 +63,7 @@ func newFake(parts int) *fake {
 	return &fake{
 		parts: parts, recs: map[string]*record{}, caps: map[string]int{}, bodies: map[string]schedule.Body{},
 		memory: map[string]grant{}, hearers: map[chan int]bool{}, calls: map[string]int{},
-		lose: map[string]int{}, slow: map[string]time.Duration{},
+		lose: map[string]int{}, slow: map[string]time.Duration{}, tardy: map[string]time.Duration{},
 	}
 }
 
@@ -144,6 +145,9 @@ func (f *fake) count(op string) int {
 // call runs one operation with the faults that are set for it.
 func (f *fake) call(ctx context.Context, op string, do func() error) error {
 	f.mu.Lock()
+	if back := f.tardy[op]; back > 0 {
+		defer sleep(ctx, back) // unlocked by then
+	}
 	wait := f.slow[op]
 	f.mu.Unlock()
 	if wait > 0 && !sleep(ctx, wait) {

@@ -90,6 +90,7 @@ func (l *loop) call(ends life, reqs []schedule.LeaseRequest, again bool) {
 	defer cancel()
 	l.metrics.leaseCalls.Inc()
 	crash.Point("dispatcher.lease.before")
+	asked := time.Now()
 	replies, err := l.sched.Lease(ctx, reqs)
 	crash.Point("dispatcher.lease.after")
 	if err == nil && len(replies) != len(reqs) {
@@ -98,7 +99,7 @@ func (l *loop) call(ends life, reqs []schedule.LeaseRequest, again bool) {
 	if err != nil {
 		l.metrics.leaseErrors.Inc()
 	}
-	got, surplus, lost := l.answered(reqs, replies, again, time.Now())
+	got, surplus, lost := l.answered(reqs, replies, again, asked, time.Now())
 	if err != nil || lost == 0 {
 		l.health.set("lease", err)
 	}

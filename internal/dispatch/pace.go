@@ -65,11 +65,19 @@ func persist(ctx context.Context, f func() error, final ...error) error {
 	}
 }
 
-// clock is Redis time, carried on by this process's monotonic clock: a reading
-// and when it arrived. It runs behind Redis by the reply's way back, never ahead.
-type clock struct{ redis, local time.Time }
+// clock is Redis time, carried on by this process's monotonic clock: a reading,
+// when it arrived, and how long the call took that brought it.
+type clock struct {
+	redis, local time.Time
+	trip         time.Duration
+}
 
+// now runs behind Redis by the reply's way back, never ahead.
 func (c clock) now() time.Time { return c.redis.Add(time.Since(c.local)) }
+
+// latest is never behind Redis, and ahead by the call at most. It is for what must
+// not come early: the retry that an endpoint asked to be spared for a while.
+func (c clock) latest() time.Time { return c.now().Add(c.trip) }
 
 // here is when an instant of Redis time comes, on the local clock.
 func (c clock) here(t time.Time) time.Time { return c.local.Add(t.Sub(c.redis)) }
