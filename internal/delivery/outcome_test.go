@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// wantOutcome restates DESIGN's table of statuses by hand, not by the code's rule.
+// wantOutcome restates the table of statuses by hand, not by the code's rule.
 func wantOutcome(status int) Outcome {
 	named := map[int]Outcome{
 		400: HTTP400, 401: HTTP401, 403: HTTP403, 404: HTTP404, 405: HTTP405, 408: HTTP408, 409: HTTP409,
@@ -49,7 +49,7 @@ func TestClassifyEveryStatus(t *testing.T) {
 	}
 }
 
-// TestFacts restates DESIGN's table of outcomes.
+// TestFacts restates the table of outcomes.
 func TestFacts(t *testing.T) {
 	t.Parallel()
 	want := map[Fact][]Outcome{

@@ -90,8 +90,8 @@ type FieldError struct {
 
 func (e FieldError) Error() string { return e.Field + ": " + e.Detail }
 
-// maxAgeBound is the longest that a delivery may be kept trying (DESIGN rule 7:
-// everything that outlives a delivery is sized by it).
+// maxAgeBound is the longest that a delivery may be kept trying: everything that
+// outlives a delivery is sized by it.
 const maxAgeBound = Duration(30 * 24 * time.Hour)
 
 // Validate checks every bound, then the rules that span two fields, and returns

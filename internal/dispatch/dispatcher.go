@@ -63,7 +63,7 @@ type Overdue interface {
 	// time that of the same reading.
 	ExpiredLeases(ctx context.Context, limit int) ([]schedule.Leased, time.Time, error)
 	ExpiredDeliveries(ctx context.Context, limit int) ([]delivery.Delivery, time.Time, error)
-	// Expire MUST end only deliveries that still wait, at the verdict's fence.
+	// Expire MUST end only deliveries that still wait, past their time.
 	Expire(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
 	// Settle as in Settler. A reclaim MUST be refused while its lease is alive.
 	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
@@ -96,8 +96,8 @@ type Directory interface {
 // Sender makes one request and says what came of it.
 type Sender interface {
 	// Send MUST return within Request.Timeout and put at most one request on the
-	// wire. When ctx is cancelled the outcome MUST be lease_lost. Err and Excerpt
-	// MUST hold no secret and no URL query.
+	// wire. When ctx is cancelled before a status line came, the outcome MUST be
+	// lease_lost. Err and Excerpt MUST hold no secret and no URL query.
 	Send(ctx context.Context, r webhook.Request) webhook.Answer
 }
 

@@ -154,7 +154,7 @@ func (e *Engine) claimLayout(ctx context.Context) error {
 		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, v[0], schema)
 	}
 	if v[1] != strconv.Itoa(e.opts.Partitions) {
-		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --partitions=%v",
+		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --redis-partitions=%v",
 			ErrLayout, v[1], e.opts.Partitions, v[1])
 	}
 	return nil

@@ -27,7 +27,7 @@ func TestOpenRefusesAnotherLayout(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := schedule.Open(ctx, rdb, schedule.Options{Partitions: 8})
-		if !errors.Is(err, schedule.ErrLayout) || !strings.Contains(err.Error(), "--partitions=4") {
+		if !errors.Is(err, schedule.ErrLayout) || !strings.Contains(err.Error(), "--redis-partitions=4") {
 			t.Fatalf("another P: %v", err)
 		}
 		rdb.HSet(ctx, "fo:meta", "schema", 99)

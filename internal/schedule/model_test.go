@@ -240,7 +240,8 @@ func (m *model) apply(v schedule.Verdict) schedule.SettleResult {
 	final := d.State == delivery.Delivered || d.State == delivery.Cancelled
 	switch {
 	case v.Next == delivery.Delivered && !final:
-		d.State, d.Settled, d.LastOutcome = delivery.Delivered, max(d.Settled, v.Fence), delivery.OK
+		d.State, d.Settled = delivery.Delivered, max(d.Settled, v.Fence)
+		d.LastOutcome, d.LastStatus = delivery.OK, v.Status
 		return schedule.AppliedOld
 	case final || v.Fence <= d.Settled:
 		return schedule.Already

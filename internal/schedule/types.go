@@ -195,8 +195,9 @@ func (l Ledger) Balanced() bool {
 type Ages struct {
 	Class string
 	Lane  delivery.Lane
-	// Eligible heads wait for a worker only; Limited ones for their subscriber's
-	// cap; Held ones for its hold to end.
+	// Eligible heads wait for their time or a worker only; Limited ones for their
+	// subscriber's cap; Held ones for its hold to end. A head in the future has no
+	// age yet.
 	Eligible, Limited, Held time.Time
 }
 
@@ -206,7 +207,8 @@ type Sample struct {
 	Ages   []Ages
 	Ledger Ledger
 	Leases int64
-	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet.
+	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet;
+	// one that has work in two lanes counts in each.
 	Ready, Scheduled int64
 	Dead             int64 // dead letters kept
 	OpenEvents       int64 // accepted, not expanded yet

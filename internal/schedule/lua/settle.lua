@@ -17,7 +17,7 @@
 local retention = ARGV[1]
 
 -- late_success applies a 2xx that came after the delivery moved on.
-local function late_success(r, fence, attempt)
+local function late_success(r, fence, status, attempt)
   if r.st == 's' then
     unqueue(r)
   elseif r.st == 'x' then
@@ -33,7 +33,7 @@ local function late_success(r, fence, attempt)
   -- If another worker holds it now, its lease stays open until that one settles.
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id) -- before the note: removals come first
   r.se = math.max(r.se, fence)
-  r.oc, r.rs = 'delivered', '-'
+  r.oc, r.hs, r.rs = 'delivered', status, '-'
   note(r, attempt)
   close(r, 'd', 'delivered', retention)
   return 'applied_late'
@@ -51,7 +51,7 @@ local function settle(id, fence, next, due, give_back, outcome, status, reason, 
 
   if at_fence then end_lease(r) end
   if not at_fence or r.st ~= 'l' then
-    if next == 'd' then return late_success(r, fence, attempt) end
+    if next == 'd' then return late_success(r, fence, status, attempt) end
     -- Cancelled or delivered under the worker's hands counts as settled too.
     if fence <= r.se or r.st == 'c' or r.st == 'd' then return 'already' end
     return 'stale'
