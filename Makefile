@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,13 @@ test-cluster: ## the scripts' contract and the end-to-end tests on a three-prima
 	@scripts/need redis-server
 	go test -tags cluster -shuffle=on -timeout 5m -parallel 12 ./test/redistest ./internal/schedule
 	go test -tags cluster -shuffle=on -timeout 10m ./test/e2e
+
+# The figures come last, whatever go test says before them.
+crash: ## kill the API and the dispatcher at every named step; CRASH=-third for a third of them
+	@scripts/need redis-server
+	@figures=$$(mktemp); \
+	go test -tags crash -count 1 -v -parallel 12 -timeout 15m ./test/crash -figures "$$figures" $(CRASH); rc=$$?; \
+	cat "$$figures"; rm -f "$$figures"; exit $$rc
 
 test-interop: ## verify our signatures by the npm standardwebhooks package
 	@scripts/need node npm
