@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster crash test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,20 @@ crash: ## kill the API and the dispatcher at every named step; CRASH=-third for 
 	@figures=$$(mktemp); \
 	go test -tags crash -count 1 -v -parallel 12 -timeout 15m ./test/crash -figures "$$figures" $(CRASH); rc=$$?; \
 	cat "$$figures"; rm -f "$$figures"; exit $$rc
+
+# The binary is run by itself, so that its figures are the last line.
+CHAOS_FOR ?= 30m
+CHAOS_RUN := cd test/chaos && ../../bin/test/chaos -test.timeout 3h -chaos.for
+
+chaos: ## kill, freeze, cut and starve all of it by seeds, for CHAOS_FOR=30m; CHAOS=-chaos.seed=42 plays one again
+	@scripts/need redis-server gcc
+	CGO_ENABLED=1 go test -race -tags chaos -c -o bin/test/chaos ./test/chaos
+	$(CHAOS_RUN) $(CHAOS_FOR) -chaos.race -chaos.outage 3m -chaos.readonly 30s $(CHAOS)
+
+chaos-short: ## the same for a minute or two, without the race detector
+	@scripts/need redis-server
+	go test -tags chaos -c -o bin/test/chaos ./test/chaos
+	$(CHAOS_RUN) 40s $(CHAOS)
 
 test-interop: ## verify our signatures by the npm standardwebhooks package
 	@scripts/need node npm

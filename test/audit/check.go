@@ -31,7 +31,9 @@ type checker struct {
 	open   map[string]int      // subscriber id -> leases that stand in `leases`
 }
 
-func (c *checker) sayf(format string, a ...any) { c.faults = append(c.faults, fmt.Sprintf(format, a...)) }
+func (c *checker) sayf(format string, a ...any) {
+	c.faults = append(c.faults, fmt.Sprintf(format, a...))
+}
 
 // Faults is what does not add up, in a stable order.
 func (s *Snapshot) Faults() []string {
@@ -60,7 +62,7 @@ func (c *checker) place() {
 		if isEvents(prefix) {
 			continue
 		}
-		name := ""
+		var name string
 		switch kind {
 		case "q":
 			lane, _, _ := strings.Cut(id, ":")

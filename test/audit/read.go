@@ -100,7 +100,7 @@ func keys(ctx context.Context, rdb redis.UniversalClient) ([]string, error) {
 		}
 		return it.Err()
 	}
-	err := error(nil)
+	var err error
 	if c, ok := rdb.(*redis.ClusterClient); ok {
 		err = c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
 	} else {

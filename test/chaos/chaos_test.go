@@ -8,8 +8,8 @@
 // round everything is healed, what can move is let finish, and what Redis, the
 // receivers and the producers say must agree.
 //
-//	make chaos                      # half an hour
-//	make chaos CHAOS_FOR=2m CHAOS_FLAGS='-chaos.seed=42'
+//	make chaos                                          # half an hour
+//	make chaos CHAOS_FOR=0 CHAOS='-chaos.seed=42 -chaos.worlds=1 -test.run=TestChaos'   # one round again
 //
 // A round that went wrong leaves its processes' logs, the faults in their order,
 // the ledger of truth and a listing of Redis behind, and says where.
@@ -65,14 +65,25 @@ var figures struct {
 	seeds, events, deliveries, requests, kills, faults, lost, violations atomic.Int64
 }
 
+// atOnce is how many tests run at the same time, unless -test.parallel says
+// otherwise: they wait more than they work.
+const atOnce = 16
+
 func TestMain(m *testing.M) {
 	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", fmt.Sprint(atOnce)); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
 	if flags.out == "" {
-		flags.out = filepath.Join(os.TempDir(), "fanout-chaos") //nolint:usetesting // it is to outlive the run
+		flags.out = filepath.Join(os.TempDir(), "fanout-chaos") // it is to outlive the run
 	}
 	if flags.bin == "" {
 		dir, err := build()
@@ -106,7 +117,7 @@ func violation(format string, a ...any) {
 
 // build makes the two binaries, as they are shipped unless -chaos.race is set.
 func build() (string, error) {
-	dir, err := os.MkdirTemp("", "fanout-chaos-bin-") //nolint:usetesting // there is no test yet
+	dir, err := os.MkdirTemp("", "fanout-chaos-bin-")
 	if err != nil {
 		return "", fmt.Errorf("make a directory for the binaries: %w", err)
 	}

@@ -132,16 +132,16 @@ func (c *checker) plan(p *posted, e *audit.Event) {
 	}
 }
 
-// lastSecond is what everysec may lose: Redis writes once a second, and lets a
+// mayForget is what everysec may lose: Redis writes once a second, and lets a
 // write that takes long hold it up for another.
-const lastSecond = 2 * time.Second
+const mayForget = 2 * time.Second
 
 // justBeforeKill says that Redis was allowed to forget what was at that time.
 func (w *world) justBeforeKill(t time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.lossy && slices.ContainsFunc(w.killed, func(k time.Time) bool {
-		return t.Before(k.Add(100*time.Millisecond)) && t.After(k.Add(-lastSecond))
+		return t.Before(k.Add(100*time.Millisecond)) && t.After(k.Add(-mayForget))
 	})
 }
 

@@ -22,7 +22,7 @@ const junkKeys = 2000
 func (w *world) hurtRedis(f fault) {
 	w.db.changes.Add(1)
 	switch f.Kind {
-	case kill:
+	case kill, redisLoading:
 		w.killRedis()
 	case freeze:
 		w.redis.Stop()
@@ -41,8 +41,6 @@ func (w *world) hurtRedis(f fault) {
 		w.admin("SCRIPT", "FLUSH")
 	case redisClients:
 		w.admin("CLIENT", "KILL", "TYPE", []string{"normal", "pubsub"}[f.Dice%2])
-	case redisLoading:
-		w.killRedis()
 	default:
 		panic("no such fault: " + f.Kind)
 	}

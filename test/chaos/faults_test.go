@@ -61,14 +61,25 @@ type choice struct {
 
 var (
 	toRedis = []choice{
-		{kill, 4, 50, 3000}, {freeze, 3, 200, 4500}, {redisFull, 3, 500, 4000}, {redisReadOnly, 2, 500, 3000},
-		{redisNoReplicas, 2, 500, 3000}, {redisSleep, 2, 300, 3500}, {redisSpin, 2, 300, 3000},
-		{redisFlush, 2, 0, 1}, {redisClients, 3, 0, 1}, {redisLoading, 1, 1000, 2500},
+		{kill, 4, 50, 3000},
+		{freeze, 3, 200, 4500},
+		{redisFull, 3, 500, 4000},
+		{redisReadOnly, 2, 500, 3000},
+		{redisNoReplicas, 2, 500, 3000},
+		{redisSleep, 2, 300, 3500},
+		{redisSpin, 2, 300, 3000},
+		{redisFlush, 2, 0, 1},
+		{redisClients, 3, 0, 1},
+		{redisLoading, 1, 1000, 2500},
 	}
 	toProcess = []choice{{kill, 3, 50, 2500}, {freeze, 2, 200, 5000}}
 	toLink    = []choice{
-		{linkCut, 2, 50, 2000}, {linkSilent, 3, 200, 7000}, {linkStalled, 2, 500, 5000}, {linkSlow, 2, 500, 4000},
-		{linkDeaf, 4, 100, 2500}, {linkHalf, 2, 0, 1},
+		{linkCut, 2, 50, 2000},
+		{linkSilent, 3, 200, 7000},
+		{linkStalled, 2, 500, 5000},
+		{linkSlow, 2, 500, 4000},
+		{linkDeaf, 4, 100, 2500},
+		{linkHalf, 2, 0, 1},
 	}
 )
 

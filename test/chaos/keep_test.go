@@ -55,7 +55,9 @@ func (w *world) dumpRequests() []byte {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	for _, r := range all {
-		_ = enc.Encode(r) // a buffer takes everything
+		if err := enc.Encode(r); err != nil {
+			fmt.Fprintln(&out, err)
+		}
 	}
 	return out.Bytes()
 }

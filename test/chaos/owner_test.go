@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -74,10 +75,8 @@ func (w *world) insist(method, path, body string, want ...int) answer {
 			ctx, cancel := context.WithTimeout(w.ctx, 8*time.Second)
 			a = w.call(ctx, c, method, path, body)
 			cancel()
-			for _, status := range want {
-				if a.Status == status {
-					return true
-				}
+			if slices.Contains(want, a.Status) {
+				return true
 			}
 			if a.Err == nil && a.Status/100 == 4 {
 				w.wrong("%s answered %d to %s %s: %s", c.name, a.Status, method, path, a.Body)
