@@ -17,15 +17,17 @@ import (
 
 // Redis is where the state lives.
 type Redis struct {
-	Addr         []string `default:"127.0.0.1:6379" env:"FANOUT_REDIS_ADDR" help:"host:port; several, by commas, are the seeds of a cluster."`
-	Cluster      bool     `env:"FANOUT_REDIS_CLUSTER" help:"It is a Redis Cluster."`
-	Username     string   `env:"FANOUT_REDIS_USERNAME" help:"ACL user."`
-	Password     string   `env:"FANOUT_REDIS_PASSWORD" help:"Password; better in the variable or in --redis-password-file, as other users see a command line." placeholder:"SECRET"`
-	PasswordFile string   `env:"FANOUT_REDIS_PASSWORD_FILE" help:"File that holds the password." placeholder:"FILE"`
-	TLS          bool     `env:"FANOUT_REDIS_TLS" help:"Connect by TLS, trusting the system's certificates (SSL_CERT_FILE replaces them)."`
-	Partitions   int      `default:"4" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 4 for one Redis, 48 for a cluster."`
-	PoolSize     int      `default:"32" env:"FANOUT_REDIS_POOL_SIZE" help:"Connections to each node."`
-	AllowUnsafe  bool     `env:"FANOUT_REDIS_ALLOW_UNSAFE" help:"Report ready though Redis may lose what it accepts (no append-only file, eviction)."`
+	Addr         []string      `default:"127.0.0.1:6379" env:"FANOUT_REDIS_ADDR" help:"host:port; several, by commas, are the seeds of a cluster."`
+	Cluster      bool          `env:"FANOUT_REDIS_CLUSTER" help:"It is a Redis Cluster."`
+	Username     string        `env:"FANOUT_REDIS_USERNAME" help:"ACL user."`
+	Password     string        `env:"FANOUT_REDIS_PASSWORD" help:"Password; better in the variable or in --redis-password-file, as other users see a command line." placeholder:"SECRET"`
+	PasswordFile string        `env:"FANOUT_REDIS_PASSWORD_FILE" help:"File that holds the password." placeholder:"FILE"`
+	TLS          bool          `env:"FANOUT_REDIS_TLS" help:"Connect by TLS, trusting the system's certificates (SSL_CERT_FILE replaces them)."`
+	Partitions   int           `default:"4" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 4 for one Redis, 48 for a cluster."`
+	PoolSize     int           `default:"32" env:"FANOUT_REDIS_POOL_SIZE" help:"Connections to each node."`
+	WaitReplicas int           `default:"0" env:"FANOUT_REDIS_WAIT_REPLICAS" help:"Replicas that must have an event before it is answered 202; else 503. With 0 a failover may lose what was accepted just before."`
+	WaitTimeout  time.Duration `default:"1s" env:"FANOUT_REDIS_WAIT_TIMEOUT" help:"How long to wait for them, at most 2s."`
+	AllowUnsafe  bool          `env:"FANOUT_REDIS_ALLOW_UNSAFE" help:"Report ready though Redis may lose what it accepts (no append-only file, eviction)."`
 }
 
 // OpenRedis makes the client that all packages share. It does not connect: a

@@ -23,6 +23,7 @@ func Assemble(
 	p.Registry.MustRegister(boot.PoolStats(rdb))
 	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{
 		Partitions: cfg.Redis.Partitions, AllowUnsafe: cfg.Redis.AllowUnsafe,
+		WaitReplicas: cfg.Redis.WaitReplicas, WaitTimeout: cfg.Redis.WaitTimeout,
 	})
 	if err != nil {
 		return Parts{}, boot.Stage{}, errors.Join(err, rdb.Close())

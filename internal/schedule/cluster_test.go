@@ -5,6 +5,8 @@ package schedule_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,5 +59,48 @@ func TestPrimaryAway(t *testing.T) {
 				t.Errorf("ready while a primary is away: %v", err)
 			}
 		})
+	}
+}
+
+// WAIT goes to the primary that has the event, on the connection that wrote it:
+// here only one primary has a replica.
+func TestAcceptWaitsForReplicasInACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.Cluster(t)
+	replica := c.Replica(1)
+	w := newWorld(t, c.Client(), schedule.Options{Partitions: 6, WaitReplicas: 1, WaitTimeout: 200 * time.Millisecond})
+	seen := [3]int{}
+	var copied string // an event on the primary with the replica
+	for i := range 30 {
+		id := fmt.Sprint("e", i)
+		node := c.NodeOf(schedule.EventPrefix(w.Engine, id))
+		seen[node]++
+		_, err := w.accept(id)
+		if node == 1 {
+			w.ok(err)
+			copied = id
+		} else if !errors.Is(err, schedule.ErrUnavailable) {
+			t.Fatalf("%s is accepted on primary %d, which has no replica: %v", id, node, err)
+		}
+	}
+	if slices.Contains(seen[:], 0) {
+		t.Fatalf("events by primary: %v, want some on each", seen)
+	}
+	replica.Stop()
+	w.ok(w.rdb.Set(w.ctx, schedule.EventPrefix(w.Engine, copied)+"another", "write", 0).Err())
+	if a, err := w.accept(copied); !errors.Is(err, schedule.ErrUnavailable) {
+		t.Fatalf("accepted while the replica hangs: %+v, %v", a, err)
+	}
+	replica.Cont()
+	for {
+		a, err := w.accept(copied)
+		if errors.Is(err, schedule.ErrUnavailable) {
+			continue // it waits by itself
+		}
+		w.ok(err)
+		if !a.Duplicate {
+			t.Fatalf("accepted again: %+v", a)
+		}
+		return
 	}
 }

@@ -39,6 +39,11 @@ type Options struct {
 	// AllowUnsafe makes Ready content with a Redis that may lose what it accepts:
 	// for a first look, or where somebody else vouches for it.
 	AllowUnsafe bool
+	// WaitReplicas is how many replicas must have an event before Accept returns;
+	// default 0. Without it a failover may lose what was accepted just before.
+	WaitReplicas int
+	// WaitTimeout is how long Accept waits for them; default 1 s, at most 2 s.
+	WaitTimeout time.Duration
 	// TestClock lets SetTestClock and FreezeTestClock move the scripts' clock. For
 	// tests only.
 	TestClock bool
@@ -67,7 +72,7 @@ func (o *Options) defaults() error {
 		return fmt.Errorf("expand_within %s is above delivered_retention %s: a late expansion could repeat a delivery",
 			o.ExpandWithin, o.DeliveredRetention)
 	}
-	return nil
+	return o.checkWait()
 }
 
 // Engine is the queue in Redis. It is safe for concurrent use and holds no state

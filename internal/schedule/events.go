@@ -24,7 +24,8 @@ const ttlMargin = time.Hour
 const ChunkSize = 256
 
 // Accept stores an event, its payload and its frozen plan in one step. When it
-// returns nil, the event is as durable as Redis is configured to be.
+// returns nil, the event is as durable as Redis is configured to be, and on as many
+// replicas as Options.WaitReplicas asks for.
 //
 // The same id with the same BodyHash is a duplicate and gets the first answer;
 // with another hash it is ErrConflict, the first event untouched. ErrFull and
@@ -41,7 +42,7 @@ func (e *Engine) Accept(ctx context.Context, ev NewEvent) (Accepted, error) {
 	for p := range byPart {
 		args = append(args, p)
 	}
-	v, err := e.run1(ctx, e.scripts.accept, e.eventPrefix(ev.ID), args...)
+	v, err := e.run1Copied(ctx, e.scripts.accept, e.eventPrefix(ev.ID), args...)
 	if err != nil {
 		return Accepted{}, err
 	}

@@ -95,10 +95,11 @@ func (e *Engine) run1(ctx context.Context, s script, prefix string, args ...any)
 }
 
 // unavailablePrefixes are replies of a Redis that is there but cannot do the work
-// now: starting, failing over, read-only, stuck in a script, unable to persist.
+// now: starting, failing over, read-only, stuck in a script, unable to persist, or
+// of a cluster that moves the key about.
 var unavailablePrefixes = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF",
-	"NOREPLICAS", "UNKILLABLE",
+	"NOREPLICAS", "UNKILLABLE", "MOVED", "ASK",
 }
 
 // ownErrors are the codes that our scripts reply with.

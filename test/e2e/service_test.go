@@ -69,6 +69,7 @@ type world struct {
 type store struct {
 	seeds      []string
 	partitions int
+	one        *redistest.Redis        // nil for a cluster
 	cluster    *redistest.RedisCluster // nil for one Redis
 }
 
@@ -78,7 +79,8 @@ func openStore(t testing.TB) store {
 		c := redistest.Cluster(t, redistest.AOFAlways())
 		return store{seeds: c.Addrs(), partitions: 48, cluster: c}
 	}
-	return store{seeds: []string{redistest.Server(t).Addr()}, partitions: 4}
+	r := redistest.Server(t)
+	return store{seeds: []string{r.Addr()}, partitions: 4, one: r}
 }
 
 // setup is how a service is made.
@@ -86,6 +88,7 @@ type setup struct {
 	workers int // dispatchers to start with
 	slots   int // of each
 	grace   time.Duration
+	copies  int // replicas that must have an event
 	names   *net.Resolver
 }
 
@@ -159,7 +162,7 @@ type assembled struct {
 func (s *service) parts(seeds []string) assembled {
 	s.Helper()
 	cfg := boot.Common{
-		Redis:   boot.Redis{Addr: seeds, Cluster: s.cluster != nil, Partitions: s.partitions, PoolSize: 16},
+		Redis:   boot.Redis{Addr: seeds, Cluster: s.cluster != nil, Partitions: s.partitions, PoolSize: 16, WaitReplicas: s.copies},
 		Classes: boot.Classes{"standard": time.Minute},
 		Log:     boot.Log{Level: slog.LevelDebug, Format: "json"},
 	}

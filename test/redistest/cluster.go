@@ -118,6 +118,36 @@ func whole(ctx context.Context, node *redis.Client) error {
 	return nil
 }
 
+// Replica adds a replica of a node, and returns when it has all that the node has.
+// Await is for a cluster without one.
+func (c *RedisCluster) Replica(i int) *Redis {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), clusterTimeout)
+	defer cancel()
+	primary := c.Nodes[i].Client()
+	c.do(primary.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err())
+	id, err := primary.ClusterMyID(ctx).Result()
+	c.do(err)
+	replica := Server(c.t, clusterNode())
+	node := replica.Client()
+	c.do(node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", c.Nodes[i].port, c.Nodes[i].bus).Err())
+	joined := false
+	for {
+		if !joined {
+			joined = node.ClusterReplicate(ctx, id).Err() == nil // once it knows of the primary
+		}
+		info, err := node.Info(ctx, "replication").Result()
+		if joined && err == nil && strings.Contains(info, "master_link_status:up") {
+			return replica
+		}
+		select {
+		case <-ctx.Done():
+			c.t.Fatalf("redistest: the cluster has no replica after %s: %v\n%s", clusterTimeout, err, info)
+		case <-time.After(askEvery):
+		}
+	}
+}
+
 // Addrs are the nodes' host:port, as seeds for a client.
 func (c *RedisCluster) Addrs() []string {
 	out := make([]string, len(c.Nodes))

@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -192,6 +193,47 @@ func (r *Redis) Restart() {
 	r.kill()
 	if err := r.start(); err != nil {
 		r.t.Fatalf("redistest: restart: %v\n%s", err, r.log())
+	}
+}
+
+// Replica starts a replica of the server and returns when it has all that the
+// server has. By is the address that it replicates from, if it is not the server's
+// own: a proxy's.
+func (r *Redis) Replica(by string) *Redis {
+	r.t.Helper()
+	if by == "" {
+		by = r.Addr()
+	}
+	ctx, cancel := context.WithTimeout(r.t.Context(), startTimeout)
+	defer cancel()
+	primary := r.Client()
+	// Otherwise the first synchronisation waits 5 s for more replicas.
+	if err := primary.ConfigSet(ctx, "repl-diskless-sync-delay", "0").Err(); err != nil {
+		r.t.Fatalf("redistest: replica: %v", err)
+	}
+	host, port, err := net.SplitHostPort(by)
+	if err != nil {
+		r.t.Fatalf("redistest: replica of %s: %v", by, err)
+	}
+	replica := Server(r.t, Args("--replicaof", host, port))
+	for node := replica.Client(); ; {
+		info, err := node.Info(ctx, "replication").Result()
+		if err == nil && strings.Contains(info, "master_link_status:up") {
+			return replica
+		}
+		select {
+		case <-ctx.Done():
+			r.t.Fatalf("redistest: the replica is not in sync after %s: %v\n%s", startTimeout, err, info)
+		case <-time.After(dialEvery):
+		}
+	}
+}
+
+// Promote makes a replica a primary.
+func (r *Redis) Promote() {
+	r.t.Helper()
+	if err := r.Client().Do(r.t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
+		r.t.Fatalf("redistest: promote: %v", err)
 	}
 }
 
