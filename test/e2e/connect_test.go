@@ -181,6 +181,33 @@ func TestNameDoesNotResolve(t *testing.T) {
 	s.saw(e, 1)
 }
 
+// forbidden listens on 127.0.0.2, which may not be called, and counts connections.
+// Where loopback is 127.0.0.1 alone, as on macOS, nobody can listen there; the
+// verdict is the same.
+func (s *service) forbidden() (port string, connections *atomic.Int64) {
+	s.Helper()
+	connections = new(atomic.Int64)
+	ln, err := new(net.ListenConfig).Listen(s.Context(), "tcp4", "127.0.0.2:0")
+	if err != nil {
+		s.Logf("nobody listens at the blocked address: %v", err)
+		return "9", connections
+	}
+	s.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			connections.Add(1)
+			_ = c.Close()
+		}
+	}()
+	_, port, err = net.SplitHostPort(ln.Addr().String())
+	s.ok(err)
+	return port, connections
+}
+
 // An address that may not be called is refused where it stands in the URL, to the
 // face of whoever registers it, and else at the dial: at once, for good, and
 // without a connection. That a name led to a good address before changes nothing.
@@ -198,24 +225,7 @@ func TestBlockedAddress(t *testing.T) {
 		}
 	}
 
-	// Not allowed, and yet somebody listens there.
-	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.2:0")
-	s.ok(err)
-	var connections atomic.Int64
-	t.Cleanup(func() { _ = ln.Close() })
-	go func() {
-		for {
-			c, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			connections.Add(1)
-			_ = c.Close()
-		}
-	}()
-	_, port, err := net.SplitHostPort(ln.Addr().String())
-	s.ok(err)
-
+	port, connections := s.forbidden()
 	dns.set("inside.example", "127.0.0.2")
 	s.subscribe("http://inside.example:"+port+"/", "inside", persistent)
 	s.post("inside", "inside", `{}`)
