@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ test-interop: ## verify our signatures by the npm standardwebhooks package
 	@scripts/need node npm
 	cd test/interop && npm ci --silent --no-audit --no-fund
 	go test -tags interop -count 1 -timeout 2m ./test/interop/...
+
+seeded: ## put each known bug into a copy of the tree and see it caught
+	@scripts/need redis-server chromium patch
+	scripts/seeded-bugs
 
 bench: ## benchmarks of the hot pieces
 	@scripts/need redis-server
