@@ -10,7 +10,6 @@ import (
 	"os"
 	"reflect"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -31,11 +30,11 @@ const verbatim = "data"
 // dropped, guessed or repaired. The decoder is the one that the Go project is
 // making into encoding/json/v2: unlike v1 it matches names by case and says
 // where in the body an error is.
-func decode(w http.ResponseWriter, r *http.Request, v any) error {
+func decode(r *http.Request, v any) error {
 	if err := jsonOnly(r); err != nil {
 		return err
 	}
-	body, err := readAll(w, r)
+	body, err := readAll(r)
 	if err != nil {
 		return err
 	}
@@ -67,7 +66,7 @@ func jsonOnly(r *http.Request) error {
 	return nil
 }
 
-func readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+func readAll(r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -79,9 +78,6 @@ func readAll(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	default:
 		return nil, &failure{code: ProblemCodeInvalidJSON, detail: "The body ended before its time. Send it again.", cause: err}
 	}
-	// The deadline was for the body. Left standing it would end the request's
-	// context, as if the client had gone. It cannot fail where it could be set.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	if len(body) == 0 {
 		return nil, fail(ProblemCodeInvalidJSON, "The body is empty. Send a JSON object.")
 	}

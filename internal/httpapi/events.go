@@ -25,7 +25,7 @@ func (s *server) PostEvent(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 	var in EventInput
-	if err := decode(w, r, &in); err != nil {
+	if err := decode(r, &in); err != nil {
 		return err
 	}
 	p := ingest.Post{

@@ -184,8 +184,9 @@ func (s *server) guard(next http.Handler) http.Handler {
 func limited(w http.ResponseWriter, r *http.Request, limit time.Duration) (*http.Request, context.CancelFunc) {
 	rc := http.NewResponseController(w)
 	if r.ContentLength != 0 {
-		// Deadlines cannot be set on a connection that is not one, as in a test
-		// without a socket; there is no slow peer to guard against then.
+		// net/http lifts it when the body has been read. Deadlines cannot be set on
+		// a connection that is not one, as in a test without a socket; there is no
+		// slow peer to guard against then.
 		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 	}
 	if limit == 0 {

@@ -20,7 +20,7 @@ const anyVersion = -1
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberInput
-		if err := decode(w, r, &draft); err != nil {
+		if err := decode(r, &draft); err != nil {
 			return err
 		}
 		sub, err := s.deps.Subscribers.Create(r.Context(), draft)
@@ -81,7 +81,7 @@ func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id Subs
 			return err
 		}
 		var draft SubscriberPatch
-		if err := decode(w, r, &draft); err != nil {
+		if err := decode(r, &draft); err != nil {
 			return err
 		}
 		if !usableID(id, "_") {
