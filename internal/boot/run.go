@@ -44,7 +44,7 @@ func Run(ctx context.Context, logger *slog.Logger, stages ...Stage) error {
 
 	select {
 	case <-ctx.Done():
-		logger.Info("stopping", "cause", context.Cause(ctx))
+		logger.Info("stopping; a second signal kills at once", "cause", context.Cause(ctx))
 	case name := <-ended:
 		logger.Info("stopping", "cause", "stage ended", "stage", name)
 	}
@@ -82,7 +82,7 @@ func (r *running) stop(logger *slog.Logger) error {
 	defer timer.Stop()
 	select {
 	case err := <-r.done:
-		logger.Info("stopped", "stage", r.Name, "took", time.Since(begin))
+		logger.Info("stopped", "stage", r.Name, "took_ms", time.Since(begin).Milliseconds())
 		if err != nil && !errors.Is(err, context.Canceled) {
 			return fmt.Errorf("%s: %w", r.Name, err)
 		}
@@ -96,20 +96,12 @@ func (r *running) stop(logger *slog.Logger) error {
 // that a stage has.
 const serveGrace = 8 * time.Second
 
-// Serve answers on ln until ctx ends, then lets requests under way finish for up
-// to 8 s. Reading a request is bounded, so that a slow sender holds no
-// connection; a handler that streams for long lifts the bounds of its own
-// connection by http.ResponseController, and ends when ctx does.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler, logger *slog.Logger) error {
+// Serve has srv answer on ln until ctx ends, then lets requests under way finish
+// for up to 8 s. The time limits of requests are srv's own.
+func Serve(ctx context.Context, ln net.Listener, srv *http.Server) error {
 	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	srv := &http.Server{
-		Handler: h, BaseContext: func(net.Listener) context.Context { return base },
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
-		WriteTimeout: 2 * time.Minute, // a delete waits for leases, up to a minute and a margin
-		IdleTimeout:  2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
-	}
+	srv.BaseContext = func(net.Listener) context.Context { return base }
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(ln) }()
 	select {

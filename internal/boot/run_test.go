@@ -135,7 +135,7 @@ func TestServeFinishesWhatIsUnderWay(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Serve(ctx, ln, h, quiet) }()
+	go func() { served <- Serve(ctx, ln, &http.Server{Handler: h}) }()
 
 	got := make(chan string, 1)
 	go func() {

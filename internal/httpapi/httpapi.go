@@ -94,11 +94,11 @@ func newServer(d Deps) *server {
 // NewServer is an http.Server with the limits that the API counts on. It has no
 // ReadTimeout and no WriteTimeout on purpose: handlers set deadlines of their own,
 // because the on-call stream and a waiting delete outlast any common one.
-func NewServer(addr string, h http.Handler, log *slog.Logger) *http.Server {
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	return &http.Server{
-		Addr: addr, Handler: h,
+		Handler:           h,
 		ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug), // what clients do wrong
 	}
 }
 

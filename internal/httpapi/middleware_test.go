@@ -276,7 +276,7 @@ func (p *pipe) Close() error   { return nil }
 func (p *pipe) Addr() net.Addr { return &net.TCPAddr{} }
 
 func (p *pipe) serve(h http.Handler) {
-	srv := NewServer("", h, slog.New(slog.DiscardHandler))
+	srv := NewServer(h, slog.New(slog.DiscardHandler))
 	go func() { _ = srv.Serve(p) }()
 	p.t.Cleanup(func() { close(p.conns); _ = srv.Close() })
 }

@@ -127,7 +127,7 @@ func newRig(t *testing.T, change ...func(*Deps)) *rig {
 
 func (r *rig) serve(h http.Handler, log *slog.Logger) {
 	srv := httptest.NewUnstartedServer(nil)
-	srv.Config = NewServer("", h, log)
+	srv.Config = NewServer(h, log)
 	srv.Start()
 	r.t.Cleanup(srv.Close)
 	r.url = srv.URL

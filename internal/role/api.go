@@ -73,7 +73,7 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		// On-call first: its end is what ends the pages' streams, for which the API
 		// would otherwise wait.
 		{Name: "on-call", Run: watch.Run},
-		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, handler, p.Logger) }},
+		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, httpapi.NewServer(handler, p.Logger)) }},
 		{Name: "expand", Run: in.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil

@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -65,12 +66,15 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready()) }
 	return append(stages, boot.Stage{
 		Name: "probes",
-		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready), p.Logger) },
+		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready)) },
 	})
 }
 
+// probeTimeout bounds what asks for so little.
+const probeTimeout = 5 * time.Second
+
 // probes are what a dispatcher serves: it has no API.
-func probes(p Parts, ready func(context.Context) error) http.Handler {
+func probes(p Parts, ready func(context.Context) error) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metricsHandler(p.Registry))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -85,5 +89,8 @@ func probes(p Parts, ready func(context.Context) error) http.Handler {
 		}
 		w.WriteHeader(http.StatusOK)
 	})
-	return mux
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: probeTimeout, ReadTimeout: probeTimeout, WriteTimeout: 3 * probeTimeout,
+		ErrorLog: slog.NewLogLogger(p.Logger.Handler(), slog.LevelDebug),
+	}
 }
