@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/subscriber"
 )
 
 const (
@@ -42,6 +40,7 @@ func read(resp *http.Response, now time.Time, retryAfterCap time.Duration) Answe
 	}
 	a.Err = "answered " + statusWords(resp.StatusCode)
 	a.Excerpt = string(buf[:n]) // cut to its bound when it is scrubbed
+	a.cut = n == maxBody
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
 		a.RetryAfter, _ = delivery.ParseRetryAfter(resp.Header.Get("Retry-After"), now, retryAfterCap)
 	}
@@ -68,47 +67,6 @@ func refused(err error) Answer {
 		}
 	}
 	return a
-}
-
-// scrub takes out of the words and of the excerpt what must not be kept (an
-// endpoint may echo its query, or print its secret on an error page), then cuts
-// both to their bounds. req is nil if none was built; nothing then holds any.
-func (a *Answer) scrub(req *http.Request, secrets []subscriber.Secret) {
-	if req != nil {
-		hide := newReplacer(req.URL, secrets)
-		a.Err, a.Excerpt = hide.Replace(a.Err), hide.Replace(a.Excerpt)
-	}
-	a.Err = clip(strings.Map(printable, a.Err), maxErr)
-	a.Excerpt = clip(a.Excerpt, maxExcerpt)
-}
-
-// newReplacer hides the query in the forms in which it may come back, and the
-// secrets. Values of less than four bytes hide nothing, and would riddle the text.
-func newReplacer(u *url.URL, secrets []subscriber.Secret) *strings.Replacer {
-	const redacted = "[redacted]"
-	var pairs []string
-	add := func(s string) {
-		if len(s) >= 4 {
-			pairs = append(pairs, s, redacted)
-		}
-	}
-	add(u.RawQuery)
-	if plain, err := url.QueryUnescape(u.RawQuery); err == nil {
-		add(plain)
-	}
-	for pair := range strings.SplitSeq(u.RawQuery, "&") {
-		_, value, _ := strings.Cut(pair, "=")
-		add(value)
-		if plain, err := url.QueryUnescape(value); err == nil {
-			add(plain)
-		}
-	}
-	for _, s := range secrets {
-		add(s.Value)
-		_, key, _ := strings.Cut(s.Value, "_")
-		add(key)
-	}
-	return strings.NewReplacer(pairs...)
 }
 
 // clip makes valid UTF-8 of s and cuts it to n bytes, between runes.

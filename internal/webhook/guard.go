@@ -127,7 +127,7 @@ func (g *Guard) CheckAddr(a netip.Addr) error {
 		return nil
 	}
 	v := name(a)
-	return &BlockedError{v, fmt.Sprintf("%s is a %s address", a, v)}
+	return &BlockedError{v, fmt.Sprintf("%s is %s", a, words[v])}
 }
 
 func (g *Guard) checkPort(port uint16) error {
@@ -135,6 +135,13 @@ func (g *Guard) checkPort(port uint16) error {
 		return nil
 	}
 	return &BlockedError{Port, fmt.Sprintf("port %d is not allowed", port)}
+}
+
+// words put an address's verdict into a sentence.
+var words = map[Verdict]string{
+	Loopback: "a loopback address", Unspecified: "an unspecified address", Private: "a private address",
+	LinkLocal: "a link-local address", Multicast: "a multicast address",
+	Special: "a special-purpose address, not a public one",
 }
 
 // name says which kind of special address one is.

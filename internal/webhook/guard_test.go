@@ -217,7 +217,13 @@ func TestCheckURL(t *testing.T) {
 	strict := NewGuard(GuardOptions{})
 	for url, want := range map[string]Verdict{
 		"https://example.com":                                "",
-		"https://example.com/hook?token=a#top":               "",
+		"https://example.com/hook?token=a%23top":             "",
+		"https://example.com/hook#":                          Malformed,
+		"https://example.com/hook?token=a#top":               Malformed,
+		"https://example.com/ho ok":                          Malformed,
+		"https://example.com/hook ":                          Malformed,
+		"https://example.com/ho\u00a0ok":                     Malformed,
+		"https://example.com/?a=b c":                         Malformed,
 		"https://EXAMPLE.com:443/":                           "",
 		"https://example.com.":                               "",
 		"https://bücher.example/":                            "",
@@ -300,6 +306,29 @@ func TestRefusalsAreFitToShow(t *testing.T) {
 			if err == nil || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("%s: %v", url, err)
 			}
+		}
+	}
+}
+
+// TestRefusalsAreSentences that tell a person what to do.
+func TestRefusalsAreSentences(t *testing.T) {
+	t.Parallel()
+	g := NewGuard(GuardOptions{})
+	for url, want := range map[string]string{
+		"https://[::]/":           ":: is an unspecified address",
+		"https://127.0.0.1/":      "127.0.0.1 is a loopback address",
+		"https://169.254.1.1/":    "169.254.1.1 is a link-local address",
+		"https://192.0.2.1/":      "192.0.2.1 is a special-purpose address, not a public one",
+		"https://example.com/#x":  "has a fragment (#), which is never sent",
+		"https://example.com/a b": "holds a blank: remove it, or write it as %20",
+	} {
+		if err := g.CheckURL(url); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", url, err, want)
+		}
+	}
+	for v := range words {
+		if article := words[v][:3]; (article == "an ") != strings.ContainsRune("aeiou", rune(v[0])) {
+			t.Errorf("%q has the wrong article", words[v])
 		}
 	}
 }

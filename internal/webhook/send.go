@@ -89,10 +89,13 @@ type Answer struct {
 	// Err says in words what went wrong; "" for a success. It holds no path, no
 	// query and no userinfo.
 	Err string
-	// Excerpt is at most 1 KiB of a failure's body, valid UTF-8.
+	// Excerpt is at most 1 KiB of a failure's body, valid UTF-8, without what the
+	// endpoint's URL or its secrets hold.
 	Excerpt  string
 	Duration time.Duration
 	Phases   Phases
+
+	cut bool // the body went on beyond what was read of it
 }
 
 // Sender makes attempts. It is safe for concurrent use.

@@ -17,10 +17,19 @@ const maxURL = 2048
 
 // CheckURL judges an endpoint by its text: scheme, host, port and a literal
 // address. It never resolves a name, so a name that passes may still be refused
-// at every dial. The error is a *BlockedError.
+// at every dial. What would be sent in another form than it was written in is
+// refused too, though parse could make do with it. The error is a *BlockedError.
 func (g *Guard) CheckURL(raw string) error {
-	_, err := g.parse(raw)
-	return err
+	if _, err := g.parse(raw); err != nil {
+		return err
+	}
+	switch {
+	case strings.Contains(raw, "#"):
+		return &BlockedError{Malformed, "the URL has a fragment (#), which is never sent: leave it out, or write # as %23"}
+	case strings.ContainsFunc(raw, unicode.IsSpace):
+		return &BlockedError{Malformed, "the URL holds a blank: remove it, or write it as %20"}
+	}
+	return nil
 }
 
 // parse is CheckURL, and gives the URL as it may be sent to: its host in ASCII,
