@@ -87,9 +87,10 @@ type Engine struct {
 }
 
 // Open returns an engine. It claims an empty Redis for this layout, or returns
-// ErrLayout if another schema or number of partitions is there. A Redis that is
-// away is no error: every call asks again until it has been seen once, and is
-// ErrUnavailable until then.
+// ErrLayout if another schema or number of partitions is there, or what Redis says
+// of a login that it refuses. A Redis that is away, or takes no writes now, is no
+// error: every call asks again until it has been seen once, and is ErrUnavailable
+// or ErrFull until then.
 func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine, error) {
 	if err := opts.defaults(); err != nil {
 		return nil, err
@@ -102,10 +103,11 @@ func Open(ctx context.Context, rdb redis.UniversalClient, opts Options) (*Engine
 		rdb: rdb, opts: opts, scripts: loadScripts(clock),
 		parts: tags("", opts.Partitions), events: tags("e", opts.Partitions),
 	}
-	if err := e.layout(ctx); err != nil && !errors.Is(err, ErrUnavailable) {
-		return nil, err
+	err := e.layout(ctx)
+	if err == nil || errors.Is(err, ErrUnavailable) || errors.Is(err, ErrFull) {
+		return e, nil
 	}
-	return e, nil
+	return nil, err
 }
 
 // layout makes sure, before the first command, that Redis holds this layout.
@@ -113,11 +115,51 @@ func (e *Engine) layout(ctx context.Context) error {
 	if e.checked.Load() {
 		return nil
 	}
-	err := e.claimLayout(ctx)
-	if err == nil {
-		e.checked.Store(true)
+	return e.checkLayout(ctx)
+}
+
+// checkLayout looks whether Redis holds this layout, or nothing, and then claims
+// it. It reads first: a Redis that is full, and holds it, has work to be done.
+func (e *Engine) checkLayout(ctx context.Context) error {
+	there, err := e.rdb.HMGet(ctx, metaKey, "schema", "partitions").Result()
+	if err == nil && there[0] == nil {
+		there, err = e.claimLayout(ctx)
 	}
+	if err != nil {
+		return classify("open", err)
+	}
+	err = e.compareLayout(there)
+	e.checked.Store(err == nil)
 	return err
+}
+
+// claimLayout writes schema and P, unless another process was faster, and reads
+// what stands there.
+func (e *Engine) claimLayout(ctx context.Context) ([]any, error) {
+	var set *redis.BoolCmd
+	var got *redis.SliceCmd
+	_, err := e.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		set = p.HSetNX(ctx, metaKey, "schema", schema)
+		p.HSetNX(ctx, metaKey, "partitions", e.opts.Partitions)
+		got = p.HMGet(ctx, metaKey, "schema", "partitions")
+		return nil
+	})
+	if err != nil {
+		// The transaction was discarded for what its first command was refused for.
+		return nil, errors.Join(set.Err(), err)
+	}
+	return got.Val(), nil
+}
+
+func (e *Engine) compareLayout(there []any) error {
+	if there[0] != strconv.Itoa(schema) {
+		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, there[0], schema)
+	}
+	if there[1] != strconv.Itoa(e.opts.Partitions) {
+		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --redis-partitions=%v",
+			ErrLayout, there[1], e.opts.Partitions, there[1])
+	}
+	return nil
 }
 
 // pipe sends commands in one round trip (one per primary in a cluster). Its error
@@ -140,29 +182,6 @@ func (e *Engine) read(ctx context.Context, op string, queue func(p redis.Pipelin
 		}
 	}
 	return err
-}
-
-// claimLayout writes schema and P if they are not there, and compares them.
-func (e *Engine) claimLayout(ctx context.Context) error {
-	var got *redis.SliceCmd
-	_, err := e.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.HSetNX(ctx, metaKey, "schema", schema)
-		p.HSetNX(ctx, metaKey, "partitions", e.opts.Partitions)
-		got = p.HMGet(ctx, metaKey, "schema", "partitions")
-		return nil
-	})
-	if err != nil {
-		return classify("open", err)
-	}
-	v := got.Val()
-	if v[0] != strconv.Itoa(schema) {
-		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, v[0], schema)
-	}
-	if v[1] != strconv.Itoa(e.opts.Partitions) {
-		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --redis-partitions=%v",
-			ErrLayout, v[1], e.opts.Partitions, v[1])
-	}
-	return nil
 }
 
 // Ping says whether Redis answers and holds this layout: nil, ErrUnavailable or

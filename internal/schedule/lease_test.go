@@ -175,6 +175,56 @@ func (w *world) ages(class string) schedule.Ages {
 	return s.Ages[0]
 }
 
+// A worker died with a lease: once that has expired, the delivery could have been
+// sent and was not, and its age says so, whatever else its subscriber's cap hides.
+func TestExpiredLeaseIsEligible(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 1)
+		w.post("e1", "s1")
+		w.post("e2", "s1")
+		l := w.one("dies")
+		if a := w.ages("standard"); !a.Eligible.IsZero() {
+			w.Fatalf("leased, and the other at its cap: %+v", a)
+		}
+		w.advance(time.Hour)
+		s, err := w.Sample(w.ctx, []string{"standard"})
+		w.ok(err)
+		if !s.Ages[0].Eligible.Equal(l.Until) || s.ExpiredLeases != 1 {
+			w.Fatalf("lease expired at %s: %+v", l.Until, s)
+		}
+		w.settle(schedule.Applied, lost(l, w.clock()))
+		if s, err := w.Sample(w.ctx, []string{"standard"}); err != nil || s.ExpiredLeases != 0 {
+			w.Fatalf("after the reclaim: %+v, %v", s, err)
+		}
+	})
+}
+
+// A class that the process was not told of is not invisible.
+func TestUnknownClassesAreSampled(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{Partitions: 4}, func(_ *testing.T, w *world) {
+		bulk := terms
+		bulk.Class = "bulk"
+		_, err := w.PutConfig(w.ctx, "s1", 0, []byte("{}"), bulk)
+		w.ok(err)
+		sample := func() []schedule.Ages {
+			w.Helper()
+			s, err := w.Sample(w.ctx, []string{"standard"})
+			w.ok(err)
+			return s.Ages
+		}
+		if n := len(sample()); n != 3 {
+			w.Fatalf("%d ages while nothing waits", n)
+		}
+		w.post("e1", "s1")
+		ages := sample()
+		if len(ages) != 6 || ages[3].Class != schedule.OtherClass || ages[3].Eligible.IsZero() {
+			w.Fatalf("ages: %+v", ages)
+		}
+	})
+}
+
 func TestAgesTellEligibleFromLimitedAndFuture(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {

@@ -22,7 +22,9 @@ const oldestRedis = 7
 // ErrUnsafe with a sentence for each thing to set. In a cluster every primary is
 // asked. Options.AllowUnsafe leaves the last of them out.
 func (e *Engine) Ready(ctx context.Context) error {
-	if err := e.Ping(ctx); err != nil {
+	// Again, although it was checked: somebody may have emptied Redis since, and
+	// another process claimed it for another layout.
+	if err := e.checkLayout(ctx); err != nil {
 		return err
 	}
 	return errors.Join(e.unsafe(ctx), e.writable(ctx))

@@ -62,3 +62,49 @@ func TestNotReadyWhenNothingIsTaken(t *testing.T) {
 		t.Errorf("asking left a trace in the ledger: %+v", l)
 	}
 }
+
+// A process that starts while Redis is full or read-only has work to do: it drains
+// what is there. Only another layout, or a refused login, ends it.
+func TestOpenWhenNothingIsTaken(t *testing.T) {
+	t.Parallel()
+	for setting, bad := range map[string]string{"maxmemory": "1", "min-replicas-to-write": "1"} {
+		w := newWorld(t, redistest.Server(t).Client(), schedule.Options{})
+		w.subscribe("s1", 1)
+		w.post("e1", "s1")
+		w.ok(w.rdb.ConfigSet(w.ctx, setting, bad).Err())
+		again := newWorld(t, w.rdb, schedule.Options{})
+		if setting == "maxmemory" {
+			again.settle(schedule.Applied, delivered(again.one("w")))
+		}
+
+		empty := redistest.Server(t).Client()
+		w.ok(empty.ConfigSet(w.ctx, setting, bad).Err())
+		fresh := newWorld(t, empty, schedule.Options{})
+		if _, err := fresh.Accept(w.ctx, schedule.NewEvent{ID: "e1"}); !errors.Is(err, schedule.ErrFull) && !errors.Is(err, schedule.ErrRefused) {
+			t.Errorf("%s %s: accept: %v", setting, bad, err)
+		}
+		w.ok(empty.ConfigSet(w.ctx, setting, "0").Err())
+		fresh.subscribe("s1", 1)
+		fresh.post("e1", "s1")
+	}
+	locked := redistest.Server(t, redistest.Password("secret"))
+	_, err := schedule.Open(t.Context(), redistest.Client(t, locked.Addr()), schedule.Options{})
+	if err == nil || !strings.Contains(err.Error(), "--redis-password-file") {
+		t.Errorf("without the password: %v", err)
+	}
+}
+
+// Redis was emptied under a running process, and another one claimed it with
+// another number of partitions: the first must not go on writing where nobody looks.
+func TestLayoutIsCheckedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.Server(t).Client(), schedule.Options{Partitions: 4})
+	w.ok(w.rdb.FlushAll(w.ctx).Err())
+	newWorld(t, w.rdb, schedule.Options{Partitions: 8})
+	if err := w.Ready(w.ctx); !errors.Is(err, schedule.ErrLayout) {
+		t.Fatalf("ready: %v", err)
+	}
+	if _, err := w.Accept(w.ctx, schedule.NewEvent{ID: "e1"}); !errors.Is(err, schedule.ErrLayout) {
+		t.Fatalf("accept: %v", err)
+	}
+}

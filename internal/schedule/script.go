@@ -94,12 +94,12 @@ func (e *Engine) run1(ctx context.Context, s script, prefix string, args ...any)
 	return v, classify(s.name, err)
 }
 
-// unavailablePrefixes are replies of a Redis that is there but cannot do the work
-// now: starting, failing over, read-only, stuck in a script, unable to persist, or
-// of a cluster that moves the key about.
-var unavailablePrefixes = []string{
+// refusals are replies of a Redis that is there but cannot do the work now, and has
+// not begun it: starting, failing over, read-only, stuck in another script, unable
+// to persist. MISCONF speaks of the write that it refuses.
+var refusals = []string{
 	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY", "MISCONF",
-	"NOREPLICAS", "UNKILLABLE", "MOVED", "ASK",
+	"NOREPLICAS", "UNKILLABLE",
 }
 
 // ownErrors are the codes that our scripts reply with.
@@ -124,9 +124,14 @@ func classify(op string, err error) error {
 	if redis.HasErrorPrefix(err, "OOM") {
 		return fmt.Errorf("%s: %w", op, ErrFull)
 	}
-	for _, prefix := range unavailablePrefixes {
+	for _, prefix := range refusals {
 		if redis.HasErrorPrefix(err, prefix) {
-			return fmt.Errorf("%s: %w: %w", op, ErrUnavailable, err)
+			return fmt.Errorf("%s: %w: %w: %w", op, ErrUnavailable, ErrRefused, err)
+		}
+	}
+	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "NOPERM"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return fmt.Errorf("%s: redis refuses the login; see --redis-username and --redis-password-file: %w", op, err)
 		}
 	}
 	return fmt.Errorf("%s: %w", op, err)

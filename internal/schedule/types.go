@@ -13,6 +13,10 @@ var (
 	// ErrUnavailable: Redis did not answer, or not in time. The transition may or
 	// may not have happened; running it again with the same arguments is safe.
 	ErrUnavailable = errors.New("redis is unavailable")
+	// ErrRefused comes with ErrUnavailable: Redis is there and refuses the call, for
+	// it is starting, read-only, without its replicas or its disk, or without a part
+	// of its cluster. Nothing was changed.
+	ErrRefused = errors.New("redis refuses it now")
 	// ErrFull: Redis is over maxmemory and refused to add. Nothing was changed.
 	ErrFull = errors.New("redis is out of memory")
 	// ErrConflict: the event id is taken by an event with another body.
@@ -177,6 +181,9 @@ const (
 type Claim struct {
 	ID    string
 	Fence int64
+	// Wait has a released delivery fall due that long from now, so that others have
+	// their turn first; 0 leaves it due when it was.
+	Wait time.Duration
 }
 
 // Ledger counts deliveries. Accepted = Pending + Delivered + Dead + Cancelled at
@@ -201,12 +208,20 @@ type Ages struct {
 	Eligible, Limited, Held time.Time
 }
 
-// Sample is one look at the whole engine.
+// OtherClass stands for all classes that a sample was not asked for: subscribers
+// keep the class that they were registered with, whatever a process is told.
+const OtherClass = "other"
+
+// Sample is one look at the whole engine. Ages are those of the classes asked for
+// and, if anything waits there, of OtherClass.
 type Sample struct {
 	Now    time.Time
 	Ages   []Ages
 	Ledger Ledger
 	Leases int64
+	// ExpiredLeases are those whose worker did not settle in time, and that nobody
+	// has reclaimed yet.
+	ExpiredLeases int64
 	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet;
 	// one that has work in two lanes counts in each.
 	Ready, Scheduled int64

@@ -20,6 +20,8 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	s := Sample{}
 	for i, c := range classes {
 		args[i] = c
+	}
+	for _, c := range append(slices.Clone(classes), OtherClass) {
 		for _, lane := range delivery.Lanes {
 			s.Ages = append(s.Ages, Ages{Class: c, Lane: lane})
 		}
@@ -53,14 +55,22 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 			return Sample{}, r.err
 		}
 	}
+	if others := s.Ages[len(s.Ages)-len(delivery.Lanes):]; !slices.ContainsFunc(others, Ages.waits) {
+		s.Ages = s.Ages[:len(s.Ages)-len(delivery.Lanes)]
+	}
 	return s, nil
+}
+
+// waits says whether anything does.
+func (a Ages) waits() bool {
+	return !a.Eligible.IsZero() || !a.Limited.IsZero() || !a.Held.IsZero()
 }
 
 // add takes in one partition's answer.
 func (s *Sample) add(r *reply) {
 	s.Now = r.time()
 	for _, field := range []*int64{
-		&s.Leases, &s.Ready, &s.Scheduled, &s.Dead,
+		&s.Leases, &s.ExpiredLeases, &s.Ready, &s.Scheduled, &s.Dead,
 		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled,
 	} {
 		*field += r.number()

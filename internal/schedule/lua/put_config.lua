@@ -31,6 +31,7 @@ end
 local gen = redis.call('INCR', T .. 'gen')
 redis.call('ZADD', T .. 'changes', gen, id)
 redis.call('ZADD', T .. 'subs', 0, id)
+redis.call('SADD', T .. 'classes', ARGV[4])
 redis.call('SET', cfg, blob)
 redis.call('HSET', key, 'v', v + 1, 'cls', ARGV[4], 'cap', ARGV[5], 'lt', ARGV[6], 'hold', ARGV[7],
   'pf', '-', 'pr', '-', 'pd', '-')
