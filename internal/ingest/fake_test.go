@@ -116,6 +116,18 @@ func (f *fakeStore) Accept(ctx context.Context, e schedule.NewEvent) (acc schedu
 	return acc, err
 }
 
+func (f *fakeStore) Event(ctx context.Context, id string) (out schedule.Event, err error) {
+	err = f.do(ctx, "event", func() error {
+		e, ok := f.events[id]
+		if !ok {
+			return schedule.ErrNotFound
+		}
+		out = schedule.Event{ID: id, Meta: e.Meta, AcceptedAt: e.at, Deliveries: len(e.Targets), Open: len(e.plan) > 0}
+		return nil
+	})
+	return out, err
+}
+
 func (f *fakeStore) planOf(id string) schedule.Plan {
 	e := f.events[id]
 	return schedule.Plan{EventID: id, AcceptedAt: e.at, ExpandBy: e.at.Add(time.Hour), Parts: maps.Clone(e.plan)}

@@ -35,6 +35,8 @@ type Store interface {
 	// with Duplicate set, or schedule.ErrConflict when the body hash differs.
 	// An event without targets MUST NOT stay open.
 	Accept(ctx context.Context, e schedule.NewEvent) (schedule.Accepted, error)
+	// Event MUST return schedule.ErrNotFound for an id that it has not.
+	Event(ctx context.Context, id string) (schedule.Event, error)
 	// Enqueue MUST create each target's delivery exactly once, however often
 	// and by however many processes it is called, and MUST refuse with
 	// schedule.ErrTooLate past expandBy. At most schedule.ChunkSize targets, all
@@ -170,8 +172,10 @@ func (s *Service) accept(ctx context.Context, p Post, hash string) (schedule.Acc
 	e := p.event()
 	subs := s.dir.Match(e)
 	if len(subs) > s.opts.MaxFanout {
-		return schedule.Accepted{}, nil, fmt.Errorf("%d subscribers match, max_fanout is %d: %w",
-			len(subs), s.opts.MaxFanout, ErrMaxFanout)
+		if err := s.repeated(ctx, p.ID); err != nil {
+			return schedule.Accepted{}, nil, fmt.Errorf("%d subscribers match, max_fanout is %d: %w",
+				len(subs), s.opts.MaxFanout, err)
+		}
 	}
 	targets := make([]schedule.Target, len(subs))
 	for i, sub := range subs {
@@ -184,6 +188,18 @@ func (s *Service) accept(ctx context.Context, p Post, hash string) (schedule.Acc
 	})
 	crash.Point("api.accept.after")
 	return acc, targets, err //nolint:wrapcheck // Submit wraps it, with the event's id
+}
+
+// repeated is nil if the id is that of a stored event. Its plan was frozen when it
+// was accepted, so it is no matter how many match today: a repeat MUST get its
+// first answer, or its conflict, which is Accept's to say. It returns
+// ErrMaxFanout for a new one.
+func (s *Service) repeated(ctx context.Context, id string) error {
+	_, err := s.store.Event(ctx, id)
+	if errors.Is(err, schedule.ErrNotFound) {
+		return ErrMaxFanout
+	}
+	return err //nolint:wrapcheck // accept wraps it
 }
 
 // patience is how long one Submit or one resumed plan may work. Half of

@@ -31,14 +31,15 @@ const (
 
 // Post is what a producer sends, as sent: nothing is defaulted or reformatted.
 type Post struct {
-	// ID is the producer's own, 1 to 64 of A-Z a-z 0-9 . _ : -, or "" to be
-	// given one. Only a post with an ID can be repeated safely.
+	// ID is the producer's own, 1 to 64 of A-Z a-z 0-9 . _ : - but not "." or
+	// "..", or "" to be given one. Only a post with an ID can be repeated safely.
 	ID string
 	// Type is words of a-z 0-9 _ - with dots between, at most 128 characters.
 	Type string
-	// ShipmentID is 1 to 128 printable characters.
+	// ShipmentID is 1 to 128 printable characters, not all of them blanks.
 	ShipmentID string
-	// OccurredAt is RFC 3339 with an offset.
+	// OccurredAt is RFC 3339 with an offset, in the years 0001 to 9999, also when
+	// turned into UTC: many receivers' libraries have no others.
 	OccurredAt string
 	// Attributes, at most 16, keys of 1 to 64 and values of 0 to 256
 	// characters. Nil means that the producer sent none.
@@ -119,6 +120,10 @@ func checkID(id string) string {
 	if n := len(id); n > maxID {
 		return fmt.Sprintf("is %d characters long; send at most %d", n, maxID)
 	}
+	if id == "." || id == ".." {
+		// RFC 3986 (5.2.4): a client takes them out of /v1/events/.. on its own.
+		return fmt.Sprintf("is %q, which no client would leave in the event's path; choose another, or leave it out to be given one", id)
+	}
 	return ""
 }
 
@@ -151,6 +156,9 @@ func checkShipmentID(id string) string {
 	if n := utf8.RuneCountInString(id); n > maxShipmentID {
 		return fmt.Sprintf("is %d characters long; send at most %d", n, maxShipmentID)
 	}
+	if strings.TrimSpace(id) == "" {
+		return "holds nothing but blanks; send the id of the shipment that the event is about"
+	}
 	if strings.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return "holds a character that cannot be printed; remove control characters, line breaks and odd spaces"
 	}
@@ -168,8 +176,8 @@ func checkOccurredAt(at string) string {
 		return `is required; send RFC 3339 with an offset, such as "2026-03-01T09:30:00+01:00"`
 	}
 	if len(at) <= maxOccurredAt && rfc3339.MatchString(at) {
-		if _, err := time.Parse(time.RFC3339, at); err == nil {
-			return ""
+		if t, err := time.Parse(time.RFC3339, at); err == nil {
+			return checkYear(t)
 		}
 		return "names a date or time that does not exist; check the month, the day and the hour"
 	}
@@ -177,6 +185,15 @@ func checkOccurredAt(at string) string {
 		return "has no offset; append Z for UTC, or the local one, such as +01:00"
 	}
 	return `is not RFC 3339 with an offset; send it as "2026-03-01T09:30:00+01:00" or "2026-03-01T08:30:00.250Z"`
+}
+
+func checkYear(t time.Time) string {
+	for _, year := range []int{t.Year(), t.UTC().Year()} {
+		if year < 1 || year > 9999 {
+			return "is outside of the years 0001 to 9999, here or in UTC; many receivers cannot read that"
+		}
+	}
+	return ""
 }
 
 // checkAttribute returns a pointer to what is wrong with one attribute and what

@@ -175,8 +175,8 @@ func TestSubmitMaxFanout(t *testing.T) {
 	if !errors.Is(err, ErrMaxFanout) || !strings.Contains(err.Error(), "11 subscribers match, max_fanout is 10") {
 		t.Errorf("got %v", err)
 	}
-	if len(b.store.calls) > 0 {
-		t.Errorf("the store was called: %v", b.store.calls)
+	if b.store.count("accept") > 0 {
+		t.Errorf("the store was told to accept it: %v", b.store.calls)
 	}
 	b.dir.set(subs(10))
 	if r, err := b.Submit(t.Context(), validPost()); err != nil || r.Deliveries != 10 {
@@ -185,6 +185,32 @@ func TestSubmitMaxFanout(t *testing.T) {
 	if n := setup(t, 0, Options{}).opts.MaxFanout; n != 10_000 {
 		t.Errorf("the default is %d", n)
 	}
+}
+
+// A repeat is not judged by who matches today.
+func TestSubmitRepeatPastMaxFanout(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 10, Options{MaxFanout: 10})
+	first, err := b.Submit(t.Context(), validPost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.dir.set(subs(11))
+	again, err := b.Submit(t.Context(), validPost())
+	first.Duplicate = true
+	if err != nil || again != first {
+		t.Errorf("posted again: %+v %v, want %+v", again, err, first)
+	}
+	other := validPost()
+	other.Data = []byte("1")
+	if _, err := b.Submit(t.Context(), other); !errors.Is(err, schedule.ErrConflict) {
+		t.Errorf("another body: %v", err)
+	}
+	b.store.setFaults(func(int, string) fault { return fault{before: schedule.ErrUnavailable} })
+	if _, err := b.Submit(t.Context(), validPost()); !errors.Is(err, schedule.ErrUnavailable) || errors.Is(err, ErrMaxFanout) {
+		t.Errorf("nobody knows whether it is a repeat: %v", err)
+	}
+	b.store.checkDone("evt-1")
 }
 
 func TestSubmitChunks(t *testing.T) {
