@@ -38,7 +38,7 @@ type Draft struct {
 	// attributes removes them all.
 	Filter *Filter      `json:"filter,omitempty"`
 	Policy *PolicyPatch `json:"policy,omitempty"`
-	// Secret is the first secret's text; a later one comes by rotation.
+	// Secret is the first secret's text, for a create alone.
 	Secret *string `json:"secret,omitempty"`
 	Paused *bool   `json:"paused,omitempty"`
 }
@@ -80,7 +80,8 @@ func (d Draft) patch(cur Subscriber, r rules) (Subscriber, error) {
 		bad.addf("/account", "cannot be changed: delete the subscriber and create it under the other account")
 	}
 	if d.Secret != nil {
-		bad.addf("/secret", "cannot be set by a patch: rotate it, so that both sign for a while")
+		bad.addf("/secret", "cannot be changed: a subscriber keeps its secret. "+
+			"Create another one with the new secret; delete this one once its deliveries have ended")
 	}
 	s := cur
 	d.merge(&s, r, &bad)
@@ -143,9 +144,16 @@ func badAccount(bad *problems, account string) {
 }
 
 func badName(bad *problems, name string) {
-	unprintable := func(r rune) bool { return !unicode.IsPrint(r) }
-	if !utf8.ValidString(name) || utf8.RuneCountInString(name) > maxNameLen || strings.ContainsFunc(name, unprintable) {
-		bad.addf("/name", "must be at most %d printable characters", maxNameLen)
+	if !utf8.ValidString(name) {
+		bad.addf("/name", "is not valid UTF-8")
+		return
+	}
+	if n := utf8.RuneCountInString(name); n > maxNameLen {
+		bad.addf("/name", "is %d characters long, must be at most %d", n, maxNameLen)
+	}
+	if i := strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+		r, _ := utf8.DecodeRuneInString(name[i:])
+		bad.addf("/name", "holds %U, which cannot be printed: remove control characters, line breaks and odd spaces", r)
 	}
 }
 
@@ -170,10 +178,15 @@ func quoted(words []string) []string {
 	return q
 }
 
-// clip keeps a mistaken text from filling the answer.
+// clip keeps a mistaken text from filling the answer. It cuts between characters.
 func clip(s string) string {
-	if len(s) > 40 {
-		return s[:40] + "..."
+	const most = 40
+	n := 0
+	for i := range s {
+		if n == most {
+			return s[:i] + "..."
+		}
+		n++
 	}
 	return s
 }

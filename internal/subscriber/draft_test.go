@@ -119,6 +119,28 @@ func TestUnknownClassNamesTheAllowed(t *testing.T) {
 	}
 }
 
+// TestRefusalsSayWhichRule: a person can act on each without reading the contract.
+func TestRefusalsSayWhichRule(t *testing.T) {
+	t.Parallel()
+	_, store := newStore(t)
+	sub := create(t, store, subscriber.Draft{})
+	for want, d := range map[string]subscriber.Draft{
+		"/name is 101 characters long, must be at most 100":    {Name: new(strings.Repeat("ä", 101))},
+		"/name holds U+000A, which cannot be printed":          {Name: new("a\nb")},
+		"/name holds U+202E, which cannot be printed":          {Name: new("a\u202eb")},
+		"/name is not valid UTF-8":                             {Name: new("\xff")},
+		`/class is "` + strings.Repeat("ä", 40) + `...": must`: {Class: new(strings.Repeat("ä", 41))},
+		"/secret cannot be changed: a subscriber keeps its secret. Create another one with the new secret": {
+			Secret: givenSecret(32),
+		},
+	} {
+		_, err := store.Patch(t.Context(), sub.ID, -1, d)
+		if len(pointers(t, err)) != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
 func TestCreateDefaults(t *testing.T) {
 	t.Parallel()
 	m, store := newStore(t)

@@ -114,8 +114,11 @@ func badPattern(pattern string) string {
 	if pattern == "*" {
 		return ""
 	}
-	if len(pattern) > maxTypeLen {
-		return fmt.Sprintf("must be at most %d characters", maxTypeLen)
+	if n := utf8.RuneCountInString(pattern); n > maxTypeLen {
+		return fmt.Sprintf("is %d characters long, must be at most %d", n, maxTypeLen)
+	}
+	if lower := strings.ToLower(pattern); lower != pattern && badPattern(lower) == "" {
+		return fmt.Sprintf("%q has upper-case letters, which no event's type has: it would never match. Send %q", pattern, lower)
 	}
 	for part := range strings.SplitSeq(strings.TrimSuffix(pattern, ".*"), ".") {
 		if part == "" || strings.ContainsFunc(part, notInType) {

@@ -126,3 +126,21 @@ func fieldsOf(parent string, first, last int) (s []string) {
 	}
 	return s
 }
+
+func TestPatternRefusals(t *testing.T) {
+	t.Parallel()
+	for pattern, want := range map[string]string{
+		"Shipment.delivered":     `has upper-case letters, which no event's type has: it would never match. Send "shipment.delivered"`,
+		"SHIPMENT.*":             `Send "shipment.*"`,
+		"Ä.b":                    `"Ä.b" must be a type`,
+		"A..b":                   `"A..b" must be a type`,
+		strings.Repeat("ä", 128): "must be a type", // 128 characters, 256 bytes: it is not too long
+		strings.Repeat("ä", 129): "is 129 characters long, must be at most 128",
+		strings.Repeat("A", 129): "is 129 characters long, must be at most 128",
+	} {
+		err := subscriber.Filter{Types: []string{pattern}}.Validate()
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q: %v, want %q", pattern, err, want)
+		}
+	}
+}
