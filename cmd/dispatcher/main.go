@@ -29,6 +29,9 @@ func main() {
 }
 
 func (c *cli) run(ctx context.Context) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
 	parts, last, err := role.Assemble(ctx, "fanout-dispatcher", c.Common, c.Endpoint, boot.NewLogger(c.Log, os.Stderr))
 	if err != nil {
 		return err

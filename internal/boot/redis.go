@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,6 +42,8 @@ func OpenRedis(cfg Redis, logger *slog.Logger) (redis.UniversalClient, error) {
 		return nil, errors.New("redis: no address")
 	case len(cfg.Addr) > 1 && !cfg.Cluster:
 		return nil, fmt.Errorf("redis: %d addresses without --redis-cluster", len(cfg.Addr))
+	case slices.ContainsFunc(cfg.Addr, notHostPort):
+		return nil, fmt.Errorf("redis: --redis-addr %q: want host:port, such as 127.0.0.1:6379", strings.Join(cfg.Addr, ","))
 	case cfg.Partitions < 1 || cfg.Partitions > 1024:
 		return nil, fmt.Errorf("redis: partitions must be from 1 to 1024, is %d", cfg.Partitions)
 	case cfg.PoolSize < 1:
@@ -75,6 +80,13 @@ func OpenRedis(cfg Redis, logger *slog.Logger) (redis.UniversalClient, error) {
 			Mode: maintnotifications.ModeDisabled, // a managed service's extra: one more command per connection
 		},
 	}), nil
+}
+
+// notHostPort catches what would be dialled in vain for ever.
+func notHostPort(addr string) bool {
+	host, port, err := net.SplitHostPort(addr)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	return err != nil || host == "" || bad != nil || n == 0
 }
 
 // redisLog takes what go-redis would print: its pool's troubles, which our own

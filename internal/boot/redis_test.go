@@ -121,6 +121,7 @@ func TestOpenRedisRefusesMistakes(t *testing.T) {
 		"addresses":         func(r *Redis) { r.Addr = []string{"a:1", "b:1"} },
 		"partitions":        func(r *Redis) { r.Partitions = 0 },
 		"pool-size":         func(r *Redis) { r.PoolSize = 0 },
+		"want host:port":    func(r *Redis) { r.Addr = []string{"foo"} },
 		"both password and": func(r *Redis) { r.Password, r.PasswordFile = "a", "b" },
 		"read password":     func(r *Redis) { r.PasswordFile = "/does/not/exist" },
 	} {

@@ -158,6 +158,10 @@ func (p Policy) Warnings() []string {
 		w = append(w, fmt.Sprintf("backoff_cap %s is never reached: the widest window of %d attempts is %s",
 			time.Duration(p.BackoffCap), p.MaxAttempts, Window(p, p.MaxAttempts-1)))
 	}
+	if p.RetryAfterCap >= p.MaxAge {
+		w = append(w, fmt.Sprintf("retry_after_cap %s is not below max_age %s: one Retry-After can expire a delivery at its first attempt",
+			time.Duration(p.RetryAfterCap), time.Duration(p.MaxAge)))
+	}
 	return w
 }
 

@@ -56,7 +56,7 @@ func line(t *testing.T, h slog.Handler, level slog.Level, message string, args .
 func attemptArgs(next delivery.State, o delivery.Outcome, status int, more ...any) []any {
 	return append([]any{
 		"delivery_id", deliveryID, "subscriber_id", "sub_1", "event_id", "evt_1", "attempt", 2, "fence", int64(2),
-		"outcome", o, "status", status, "next", next, "duration", 3 * time.Millisecond, "lane", delivery.Retry, "trace_id", "",
+		"outcome", o, "status", status, "next", next, "duration_ms", 3, "lane", delivery.Retry, "trace_id", "",
 	}, more...)
 }
 

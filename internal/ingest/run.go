@@ -39,7 +39,7 @@ func (s *Service) Run(ctx context.Context) error {
 			wait = backoff(failures)
 			s.log.WarnContext(ctx, "cannot resume open events; trying again",
 				slog.Int("sweeps_failed", failures), slog.Int("failed", r.failed),
-				slog.Duration("wait", wait), slog.Any("error", r.err))
+				slog.Int64("wait_ms", wait.Milliseconds()), slog.Any("error", r.err))
 		case r.more:
 			failures, wait = 0, 0
 		default:

@@ -3,6 +3,7 @@ package role
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -37,6 +38,18 @@ func (e Endpoint) guard() *webhook.Guard {
 type Work struct {
 	Slots int           `default:"100" env:"FANOUT_SLOTS" help:"Attempts at once."`
 	Grace time.Duration `default:"65s" env:"FANOUT_GRACE" help:"How long a stop lets requests on the wire finish; above the longest attempt timeout, 60s."`
+}
+
+// Check says what is out of bounds, naming the flag.
+func (w Work) Check() error {
+	const maxSlots = 10_000 // each is a goroutine with a socket
+	if w.Slots < 1 || w.Slots > maxSlots {
+		return fmt.Errorf("--slots must be from 1 to %d, is %d", maxSlots, w.Slots)
+	}
+	if w.Grace < 0 || w.Grace > 10*time.Minute {
+		return fmt.Errorf("--grace must be from 0s to 10m, is %s", w.Grace)
+	}
+	return nil
 }
 
 // settleMargin is what a stop may need beyond the grace: dispatch settles what is

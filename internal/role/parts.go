@@ -18,7 +18,7 @@ func Assemble(
 	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: logger}
 	rdb, err := boot.OpenRedis(cfg.Redis, p.Logger)
 	if err != nil {
-		return Parts{}, boot.Stage{}, fmt.Errorf("redis: %w", err)
+		return Parts{}, boot.Stage{}, err
 	}
 	p.Registry.MustRegister(boot.PoolStats(rdb))
 	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{

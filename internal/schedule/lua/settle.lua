@@ -26,7 +26,7 @@ local function late_success(r, fence, status, attempt)
     redis.call('ZREM', T .. 'dead:' .. r.sb, r.id)
     unpin(r)
     count('dead', -1)
-    count('pending', 1) -- close() takes it back
+    count('pending', 1) -- as if it were pending still, which close() below ends
   elseif r.st ~= 'l' then
     return 'already' -- delivered, or cancelled
   end
