@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"runtime/debug"
 	"time"
 
@@ -35,7 +36,11 @@ type trial struct {
 func (d *Dispatcher) attempt(ends life, l lease) {
 	t := d.execute(ends, l)
 	if t.unsent != "" {
-		d.settler.giveBack(ends.settle, l.partition, []schedule.Claim{l.claim()}, t.unsent)
+		claim := l.claim()
+		if t.unsent == releaseUnreadable {
+			claim.Wait = unreadableFor + rand.N(unreadableFor) //nolint:gosec // jitter needs no secrecy
+		}
+		d.settler.giveBack(ends.settle, l.partition, []schedule.Claim{claim}, t.unsent)
 		d.loop.free(l)
 		return
 	}
@@ -95,7 +100,7 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 		crash.Point("dispatcher.body.read")
 		t.body = &body
 		return nil
-	}, subscriber.ErrGone, schedule.ErrNotFound)
+	}, subscriber.ErrGone, schedule.ErrNotFound, errAway)
 
 	switch {
 	case err == nil:
@@ -110,6 +115,9 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 	default:
 		// Our failure says nothing of the endpoint, so it must cost the delivery
 		// nothing. It ends all the same: by its age.
+		if sub != nil && !errors.Is(err, errAway) {
+			d.bodies.wanting(t.EventID)
+		}
 		d.log.Warn("lease handed back: cannot prepare the request", append(t.who(), "error", err)...)
 		t.unsent = releaseUnreadable
 	}
@@ -154,7 +162,7 @@ func (d *Dispatcher) observe(ctx context.Context, t *trial, decision delivery.De
 	d.metrics.attempts.WithLabelValues(class, outcomeLabel(t.answer.Outcome)).Inc()
 	line := append(t.who(),
 		"outcome", t.answer.Outcome, "status", t.answer.Status, "next", decision.Next,
-		"duration", t.answer.Duration, "lane", t.Lane, "trace_id", t.traceID)
+		"duration_ms", t.answer.Duration.Milliseconds(), "lane", t.Lane, "trace_id", t.traceID)
 	level := slog.LevelInfo
 	switch decision.Next {
 	case delivery.Delivered:

@@ -379,6 +379,9 @@ func (f *fake) Release(ctx context.Context, _ int, claims []schedule.Claim) erro
 				r.State = delivery.Scheduled
 				r.Attempts--
 				r.Releases++
+				if c.Wait > 0 {
+					r.DueAt = f.now().Add(c.Wait)
+				}
 				f.announce(f.PartitionOf(r.SubscriberID))
 			}
 		}

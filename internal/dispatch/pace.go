@@ -19,6 +19,11 @@ const (
 	// prepareFor bounds what comes before a request: reading config and body, an
 	// outage's retries included. After that the lease is handed back.
 	prepareFor = 2 * time.Second
+	// unreadableFor is the least that a delivery waits whose config or payload could
+	// not be read; the most is twice that. Released as it was, it would be leased again
+	// at once, and a subscriber with a cap's worth of those would get nothing else: in
+	// a cluster that is what a dead primary's payloads are to the others' subscribers.
+	unreadableFor = 5 * time.Second
 	// settleFor is how long after its lease expired a verdict is still tried. It
 	// is accepted while nobody reclaimed the lease, and outlasting an outage of
 	// minutes spares receivers a duplicate.

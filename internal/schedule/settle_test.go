@@ -219,3 +219,32 @@ func TestDeadLetterKeepsEvidence(t *testing.T) {
 		w.audit()
 	})
 }
+
+// Released with a wait, a delivery lets others pass.
+func TestReleaseWithAWait(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 1)
+		w.post("e1", "s1")
+		w.post("e2", "s1")
+		l := w.one("w")
+		due := w.get(l.ID).DueAt
+		w.twice("release", func() {
+			w.ok(w.Release(w.ctx, 0, []schedule.Claim{{ID: l.ID, Fence: l.Fence(), Wait: time.Minute}}))
+		})
+		if d := w.get(l.ID); d.DueAt.Sub(due) < time.Minute || d.Lane != delivery.Fresh || d.Attempts != 0 {
+			w.Fatalf("released: %+v, was due %s", d.Delivery, due)
+		}
+		other := w.one("w")
+		if other.ID == l.ID {
+			w.Fatal("it did not let the other pass")
+		}
+		w.settle(schedule.Applied, delivered(other))
+		if rep := w.lease("w", anyRoom); len(rep.Leased) != 0 {
+			w.Fatalf("leased before its time: %+v", rep.Leased)
+		}
+		w.advance(2 * time.Minute)
+		w.settle(schedule.Applied, delivered(w.one("w")))
+		w.wantState(l.ID, delivery.Delivered)
+	})
+}

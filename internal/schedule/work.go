@@ -113,9 +113,9 @@ func results(op string, v any, want int) ([]SettleResult, error) {
 // Release hands back leases of one partition whose requests never left. A lease
 // that is not held at its fence any more is left alone.
 func (e *Engine) Release(ctx context.Context, partition int, claims []Claim) error {
-	args := make([]any, 0, 2*len(claims))
+	args := make([]any, 0, 3*len(claims))
 	for _, c := range claims {
-		args = append(args, c.ID, c.Fence)
+		args = append(args, c.ID, c.Fence, c.Wait.Milliseconds())
 	}
 	_, err := e.run1(ctx, e.scripts.release, e.parts[partition], args...)
 	return err

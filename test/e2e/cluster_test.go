@@ -110,3 +110,53 @@ func TestPrimaryDies(t *testing.T) {
 		})
 	}
 }
+
+// Deliveries whose payload is on a primary that is away cannot be sent. They must
+// not keep others of the same subscriber from it, though they are older and more
+// than it may have in flight.
+func TestUnreadablePayloadsDoNotBlockTheOthers(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(c *setup) { c.workers, c.slots = 0, 10 })
+	away := (s.cluster.NodeOf("fo:meta") + 1) % 3 // a new dispatcher asks the other for the layout
+	e := s.endpoint(always(http.StatusOK))
+	const subscribers, events = 12, 24
+	for range subscribers {
+		s.subscribe(e.URL, "unreadable", `{"attempt_timeout":"2s","max_in_flight":2}`)
+	}
+	var unreadable, readable []string
+	for i := range events {
+		id := fmt.Sprint("unreadable-", i)
+		s.post(id, "unreadable", `{}`)
+		ev, err := s.engine.Event(t.Context(), id)
+		s.ok(err)
+		for _, sub := range ev.SubscriberIDs {
+			d, err := s.engine.Delivery(t.Context(), delivery.NewID(id, sub))
+			s.ok(err)
+			switch record, payload := s.nodesOf(d.Delivery); {
+			case record == away:
+			case payload == away:
+				unreadable = append(unreadable, d.ID)
+			default:
+				readable = append(readable, d.ID)
+			}
+		}
+	}
+	if len(unreadable) < 20 || len(readable) < 20 {
+		t.Fatalf("%d deliveries without a payload, %d with: want more of each", len(unreadable), len(readable))
+	}
+	s.cluster.Nodes[away].Kill9()
+	s.dispatcher()
+	began := time.Now()
+	for _, id := range readable {
+		s.until("those with a payload are delivered", func() bool {
+			d, err := s.engine.Delivery(t.Context(), id)
+			return err == nil && d.State == delivery.Delivered
+		})
+	}
+	t.Logf("unreadable=%d readable=%d delivered_after_ms=%d", len(unreadable), len(readable), time.Since(began).Milliseconds())
+	s.cluster.Nodes[away].Restart()
+	s.cluster.Await()
+	if l := s.balanced(); l.Delivered != subscribers*events {
+		t.Errorf("ledger %+v, want %d delivered", l, subscribers*events)
+	}
+}

@@ -1,7 +1,7 @@
 -- release.lua: hand back leases whose request never left.
 --
 -- KEYS[1]  prefix of the partition
--- ARGV     per lease: id, fence
+-- ARGV     per lease: id, fence, wait (ms: it falls due that long from now; 0: as before)
 -- Returns  how many were handed back
 --
 -- The attempt is given back and `releases` counts it, so that requests on the
@@ -9,9 +9,10 @@
 --
 -- Run twice, the second run finds nothing leased at that fence.
 local n = 0
-for i = 1, #ARGV, 2 do
-  local r, fence = record(ARGV[i]), tonumber(ARGV[i + 1])
+for i = 1, #ARGV, 3 do
+  local r, fence, wait = record(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
   if r and r.dc == fence then
+    if wait > 0 and r.st == 'l' then r.due = NOW + wait end
     end_lease(r)
     if r.st == 'l' then
       r.st, r.wk = 's', '-'
