@@ -56,7 +56,7 @@ func (e *Engine) run1Copied(ctx context.Context, s script, prefix string, args .
 	}
 	v, err := done.Result()
 	n, failed := copies.Int64()
-	if err = errors.Join(classify(s.name, err), classify("wait", failed)); err != nil {
+	if err := errors.Join(classify(s.name, err), classify("wait", failed)); err != nil {
 		return nil, err
 	}
 	if n < int64(e.opts.WaitReplicas) {

@@ -32,7 +32,7 @@ func call(ctx context.Context, method, url, body string, into any) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	if err != nil {
 		return 0, err

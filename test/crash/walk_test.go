@@ -49,7 +49,7 @@ func walk(m *testing.M) int {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	defer os.RemoveAll(dir)
 	binaries, total.accepted, total.lost = dir, map[bool]int{}, map[bool]int{}
 	build := exec.CommandContext(context.Background(), "go", "build", "-tags", "crashpoints", "-o", dir+"/", "./cmd/...")
 	build.Dir = "../.."
