@@ -486,7 +486,7 @@ type Ledger struct {
 
 // OnCall One look at the whole service.
 type OnCall struct {
-	// Classes The configured classes.
+	// Classes The configured classes, and `other` while there are deliveries of any that is not.
 	Classes []OnCallClass `json:"classes"`
 
 	// DeadLetters Dead letters kept.
@@ -497,10 +497,15 @@ type OnCall struct {
 	// LastFailures The newest failures.
 	LastFailures []OnCallFailure `json:"last_failures"`
 
-	// Leases Attempts in flight.
+	// Leases Deliveries in a lease, expired ones included.
 	//
 	// Examples: 12
 	Leases int64 `json:"leases"`
+
+	// LeasesExpired Leases past their end that no dispatcher has reclaimed.
+	//
+	// Examples: 0
+	LeasesExpired int64 `json:"leases_expired"`
 
 	// Ledger Exact counts of deliveries: accepted = pending + delivered + dead + cancelled.
 	Ledger Ledger `json:"ledger"`
@@ -515,12 +520,12 @@ type OnCall struct {
 	// Examples: 0
 	OpenEvents int64 `json:"open_events"`
 
-	// Ready Subscribers that wait for a worker.
+	// Ready Pairs of a subscriber and a lane that wait for a worker.
 	//
 	// Examples: 0
 	Ready int64 `json:"ready"`
 
-	// Scheduled Subscribers with work that is not due yet.
+	// Scheduled Pairs of a subscriber and a lane with work that is not due yet.
 	//
 	// Examples: 4
 	Scheduled int64 `json:"scheduled"`
@@ -529,6 +534,11 @@ type OnCall struct {
 	//
 	// Examples: 0.6
 	StaleSeconds float64 `json:"stale_seconds"`
+
+	// Trouble Why Redis refuses writes or may lose what it accepts, for a person; empty if it does neither.
+	//
+	// Examples:
+	Trouble string `json:"trouble"`
 }
 
 // OnCallClass A class and its age objective.
@@ -542,6 +552,11 @@ type OnCallClass struct {
 	//
 	// Examples: standard
 	Class Class `json:"class"`
+
+	// Configured False for `other`, which stands for all classes that this server was not told of; it has the tightest of their objectives.
+	//
+	// Examples: true
+	Configured bool `json:"configured"`
 
 	// Lanes Every lane.
 	Lanes []OnCallLane `json:"lanes"`

@@ -34,6 +34,11 @@ type Class struct {
 	Name  string
 	SLO   time.Duration
 	Lanes []Lane
+	// Other marks the class schedule.OtherClass, which stands for all that this
+	// server was not told of: by a typo or after a renaming there are deliveries
+	// that nobody would see. Its SLO is the tightest of the configured ones,
+	// because nobody knows which it should be.
+	Other bool
 }
 
 // Oldest is the lane whose eligible head is the oldest; the first one served when
@@ -51,13 +56,21 @@ type Snapshot struct {
 	// came back. The difference of two local times is how stale it is: the
 	// clocks of two machines are not to be compared.
 	At, Taken time.Time
-	// Classes are in order of SLO, the tightest first.
+	// Classes are in order of SLO, the tightest first; the last is always the one
+	// for others, also when there are none.
 	Classes []Class
-	Ledger  schedule.Ledger
-	// Leases are deliveries with a worker; the rest of Ledger.Pending waits.
-	Leases int64
-	// Ready and Scheduled count subscribers: awaiting a turn, and with nothing
-	// due yet.
+	// Others says that Redis holds deliveries of classes not configured here.
+	Others bool
+	Ledger schedule.Ledger
+	// Leases are deliveries that a worker holds or held when it went; the rest of
+	// Ledger.Pending waits. Expired are those of Leases that are past their end:
+	// nobody works on them, and a dispatcher has to reclaim them.
+	Leases, Expired int64
+	// ExpiredFor is how long every sample in a row has had expired leases. A
+	// running dispatcher reclaims them within seconds.
+	ExpiredFor time.Duration
+	// Ready and Scheduled count pairs of a subscriber and a lane: awaiting a turn,
+	// and with nothing due yet.
 	Ready, Scheduled int64
 	DeadLetters      int64 // kept as evidence
 	OpenEvents       int64 // accepted, not expanded yet
@@ -71,6 +84,15 @@ type Snapshot struct {
 func (s Snapshot) Imbalance() int64 {
 	l := s.Ledger
 	return l.Accepted - l.Pending - l.Delivered - l.Dead - l.Cancelled
+}
+
+// shown are the classes worth showing: the configured ones, and the one for others
+// if there are any.
+func (s Snapshot) shown() []Class {
+	if s.Others {
+		return s.Classes
+	}
+	return s.Classes[:max(0, len(s.Classes)-1)]
 }
 
 // Failure is a dead letter as on-call first sees it.
@@ -87,30 +109,39 @@ type Failure struct {
 	Said string
 }
 
-// classesOf lays out every class and lane at age 0.
+// classesOf lays out every class and lane at age 0, the one for others last.
 func classesOf(slo map[string]time.Duration) []Class {
-	classes := make([]Class, 0, len(slo))
+	classes := make([]Class, 0, len(slo)+1)
 	for name, limit := range slo {
-		lanes := make([]Lane, 0, len(delivery.Lanes))
-		for _, l := range delivery.Lanes {
-			lanes = append(lanes, Lane{Name: l})
-		}
-		classes = append(classes, Class{Name: name, SLO: limit, Lanes: lanes})
+		classes = append(classes, Class{Name: name, SLO: limit, Lanes: lanesOf()})
 	}
 	slices.SortFunc(classes, func(a, b Class) int {
 		return cmp.Or(cmp.Compare(a.SLO, b.SLO), cmp.Compare(a.Name, b.Name))
 	})
-	return classes
+	return append(classes, Class{Name: schedule.OtherClass, SLO: classes[0].SLO, Lanes: lanesOf(), Other: true})
 }
 
-// snapshot turns a sample into ages. A class or lane that is not configured here
-// is left out; one that is listed twice keeps its older heads.
+func lanesOf() []Lane {
+	lanes := make([]Lane, 0, len(delivery.Lanes))
+	for _, l := range delivery.Lanes {
+		lanes = append(lanes, Lane{Name: l})
+	}
+	return lanes
+}
+
+// snapshot turns a sample into ages. A class that is not configured here counts
+// with the others; one that is listed twice keeps its older heads.
 func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, failures []Failure) Snapshot {
 	classes := classesOf(slo)
+	others := false
 	for _, a := range s.Ages {
 		c := slices.IndexFunc(classes, func(c Class) bool { return c.Name == a.Class })
+		if c < 0 {
+			c = len(classes) - 1
+		}
+		others = others || classes[c].Other
 		l := slices.Index(delivery.Lanes, a.Lane)
-		if c < 0 || l < 0 {
+		if l < 0 {
 			continue
 		}
 		lane := &classes[c].Lanes[l]
@@ -119,7 +150,8 @@ func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, 
 		lane.Held = max(lane.Held, Age(s.Now, a.Held))
 	}
 	return Snapshot{
-		At: s.Now, Taken: taken, Classes: classes, Ledger: s.Ledger, Leases: s.Leases,
+		At: s.Now, Taken: taken, Classes: classes, Others: others, Ledger: s.Ledger,
+		Leases: s.Leases, Expired: s.ExpiredLeases,
 		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OpenEvents: s.OpenEvents, LateEvents: s.LateEvents,
 		Failures: failures,
 	}

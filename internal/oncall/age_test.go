@@ -49,6 +49,16 @@ func TestSnapshot(t *testing.T) {
 			{Name: delivery.Retry, Limited: 3 * time.Second, Held: 2 * time.Hour},
 			{Name: delivery.Redrive},
 		}},
+		// Not to be overlooked, and held to the tightest SLO.
+		{Name: "other", SLO: 5 * time.Second, Other: true, Lanes: []Lane{
+			{Name: delivery.Fresh, Eligible: time.Hour}, {Name: delivery.Retry}, {Name: delivery.Redrive},
+		}},
+	}
+	if !got.Others {
+		t.Error("a class that is not configured went unseen")
+	}
+	if calm := snapshot(twoClasses, calm(), time.Now(), nil); calm.Others || len(calm.shown()) != 2 {
+		t.Error("a class for others is shown, and there are none")
 	}
 	if diff := cmp.Diff(want, got.Classes); diff != "" {
 		t.Errorf("classes (-want +got):\n%s", diff)

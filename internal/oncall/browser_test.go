@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,7 +35,13 @@ const screenshotsTo = "FANOUT_SCREENSHOTS"
 func TestBrowser(t *testing.T) {
 	t.Parallel()
 	source := &fakeSource{sample: calm(), dead: deadLetters()}
-	o := newOnCall(t, source, Options{Every: 100 * time.Millisecond})
+	var answer atomic.Pointer[error]
+	o := newOnCall(t, source, Options{Every: 100 * time.Millisecond, Ready: func(context.Context) error {
+		if err := answer.Load(); err != nil {
+			return *err
+		}
+		return nil
+	}})
 	o.blindAfter = 2 * time.Second // how long the page is patient
 	remember(o)
 	stop := run(t, o)
@@ -56,6 +63,23 @@ func TestBrowser(t *testing.T) {
 		document.querySelector(".class.late .age strong").textContent === "48 s"`)
 	source.set(func(f *fakeSource) { f.sample.Ledger.Delivered++ })
 	waitFor(ctx, t, "the imbalance, live", `document.querySelector("#ledger caption").textContent.includes("out by -1")`)
+
+	// What on-call must not miss below the worst: an unknown class, a worker that is
+	// gone, a Redis that refuses writes.
+	refusal := schedule.ErrFull
+	answer.Store(&refusal)
+	source.set(func(f *fakeSource) {
+		f.sample.ExpiredLeases = 5
+		f.sample.Ages = append(f.sample.Ages,
+			schedule.Ages{Class: schedule.OtherClass, Lane: delivery.Fresh, Eligible: ago(1200 * time.Millisecond)})
+	})
+	waitFor(ctx, t, "the rest, live", `window.sameDocument && document.querySelectorAll(".class").length === 3 &&
+		document.querySelector(".sentence").textContent.includes("no dispatcher reclaims expired leases") &&
+		document.getElementById("says").textContent.includes("a class that this server was not told of") &&
+		document.getElementById("says").textContent.includes("Redis refuses writes: redis is out of memory") &&
+		document.querySelector("#ledger .late td").textContent === "5"`)
+	waitFor(ctx, t, "links to the evidence", `document.querySelectorAll('#failures a[href^="/v1/deliveries/dlv_"]').length === 3 &&
+		document.querySelectorAll('#failures a[href^="/v1/events/evt_"]').length === 3`)
 
 	seen.check(t, server.URL)
 	screenshots(ctx, t)

@@ -4,10 +4,12 @@
 // and lane, and why it waits. A queue that grows says nothing; the age of what
 // could have been sent and was not says whether workers keep up. Deliveries that
 // wait for their own subscriber's cap (limited) or hold (held) are kept apart:
-// they are not the workers' doing and break no SLO.
+// they are not the workers' doing and break no SLO. What lies in the expired lease
+// of a worker that is gone could have been sent: it is eligible.
 //
 //	age.go      due times into ages, a sample into a Snapshot
 //	verdict.go  a Snapshot into one sentence
 //	sampler.go  one look at Redis a second, and what survives when it fails
+//	ready.go    whether Redis takes what is written to it, and keeps it
 //	metrics.go, json.go, page.go, events.go   the same Snapshot, four ways
 package oncall

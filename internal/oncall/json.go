@@ -15,14 +15,17 @@ type (
 		Classes      []classJSON   `json:"classes"`
 		Ledger       ledgerJSON    `json:"ledger"`
 		Leases       int64         `json:"leases"`
+		Expired      int64         `json:"leases_expired"`
 		Ready        int64         `json:"ready"`
 		Scheduled    int64         `json:"scheduled"`
 		DeadLetters  int64         `json:"dead_letters"`
 		OpenEvents   int64         `json:"open_events"`
+		Trouble      string        `json:"trouble"`
 		LastFailures []failureJSON `json:"last_failures"`
 	}
 	classJSON struct {
 		Class      string     `json:"class"`
+		Configured bool       `json:"configured"`
 		SLOSeconds float64    `json:"slo_seconds"`
 		Breaching  bool       `json:"breaching"`
 		Lanes      []laneJSON `json:"lanes"`
@@ -55,31 +58,34 @@ type (
 // JSON serves the last snapshot: 200, or 503 with Retry-After before the first.
 func (o *OnCall) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s, ok := o.Latest()
-		if !ok {
-			unavailable(w, "no sample of Redis was taken yet")
+		o.mu.Lock()
+		s, sight := o.latest, o.sight()
+		o.mu.Unlock()
+		if s.Taken.IsZero() {
+			steady, running := Judge(s, sight, o.blindAfter).Sentence()
+			unavailable(w, steady+running)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		// A failed write means that the client is gone; there is nobody to tell.
-		_ = json.NewEncoder(w).Encode(report(s, time.Since(s.Taken)))
+		_ = json.NewEncoder(w).Encode(report(s, sight))
 	})
 }
 
-func report(s Snapshot, stale time.Duration) reportJSON {
+func report(s Snapshot, sight Sight) reportJSON {
 	r := reportJSON{
-		Now: s.At.UTC(), StaleSeconds: stale.Round(time.Millisecond).Seconds(),
+		Now: s.At.UTC(), StaleSeconds: sight.Stale.Round(time.Millisecond).Seconds(),
 		Ledger: ledgerJSON{
 			s.Ledger.Accepted, s.Ledger.Pending, s.Ledger.Delivered, s.Ledger.Dead, s.Ledger.Cancelled,
 			s.Ledger.Balanced(),
 		},
-		Leases: s.Leases, Ready: s.Ready, Scheduled: s.Scheduled,
-		DeadLetters: s.DeadLetters, OpenEvents: s.OpenEvents,
+		Leases: s.Leases, Expired: s.Expired, Ready: s.Ready, Scheduled: s.Scheduled,
+		DeadLetters: s.DeadLetters, OpenEvents: s.OpenEvents, Trouble: sight.Trouble,
 		Classes: make([]classJSON, 0, len(s.Classes)), LastFailures: make([]failureJSON, 0, len(s.Failures)),
 	}
-	for _, c := range s.Classes {
-		cj := classJSON{Class: c.Name, SLOSeconds: c.SLO.Seconds(), Breaching: c.Breaching()}
+	for _, c := range s.shown() {
+		cj := classJSON{Class: c.Name, Configured: !c.Other, SLOSeconds: c.SLO.Seconds(), Breaching: c.Breaching()}
 		for _, l := range c.Lanes {
 			cj.Lanes = append(cj.Lanes,
 				laneJSON{string(l.Name), l.Eligible.Seconds(), l.Limited.Seconds(), l.Held.Seconds()})
@@ -94,9 +100,14 @@ func report(s Snapshot, stale time.Duration) reportJSON {
 	return r
 }
 
-// unavailable answers 503; whoever mounts the handler gives errors their form.
+// unavailable answers 503; whoever mounts the handler gives errors their form, and
+// takes the detail over.
 func unavailable(w http.ResponseWriter, detail string) {
+	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Retry-After", "1")
-	http.Error(w, detail, http.StatusServiceUnavailable)
+	w.WriteHeader(http.StatusServiceUnavailable)
+	_ = json.NewEncoder(w).Encode(struct { //nolint:errchkjson // a string cannot fail; if the write does, the client is gone
+		Detail string `json:"detail"`
+	}{detail})
 }

@@ -51,17 +51,22 @@ var (
 		"Age of the oldest due delivery whose subscriber is at its own cap or rate; 0 if none.", "class", "lane")
 	descHeld = desc("oldest_held_age_seconds",
 		"Age of the oldest due delivery whose subscriber is on hold; 0 if none.", "class", "lane")
-	descSLO       = desc("age_slo_seconds", "Age that no eligible delivery of the class should pass.", "class")
+	descSLO       = desc("age_slo_seconds", "Age that no eligible delivery of the class should pass; other stands for all classes not configured.", "class")
 	descLedger    = desc("ledger", "Deliveries by state, as the ledger counts them.", "state")
 	descImbalance = desc("ledger_imbalance",
 		"Accepted less the sum of the states; anything but 0 means lost or twice-counted deliveries.")
-	descLeases    = desc("leases", "Deliveries that a worker holds.")
-	descReady     = desc("subscribers_ready", "Subscribers with a due delivery that await their turn.")
-	descScheduled = desc("subscribers_scheduled", "Subscribers whose next delivery is not due yet.")
-	descOpen      = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
-	descLate      = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
-	descDead      = desc("dead_letters", "Dead letters kept as evidence.")
-	descLastRun   = desc("sampler_last_run_timestamp_seconds",
+	descLeases  = desc("leases", "Deliveries in a lease, expired ones included.")
+	descExpired = desc("leases_expired",
+		"Leases past their end: the worker is gone or hangs, and no dispatcher has reclaimed them yet.")
+	descReady = desc("subscribers_ready",
+		"Pairs of subscriber and lane with a due delivery that await their turn; a subscriber counts in each of its lanes.")
+	descScheduled = desc("subscribers_scheduled",
+		"Pairs of subscriber and lane whose next delivery is not due yet; a subscriber counts in each of its lanes.")
+	descOpen    = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
+	descLate    = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
+	descDead    = desc("dead_letters", "Dead letters kept as evidence.")
+	descFit     = desc("ready", "1 if Redis takes writes and is set up to keep them, as this server last saw; 0 if not, or not known yet.")
+	descLastRun = desc("sampler_last_run_timestamp_seconds",
 		"Local time of the last good sample, by which every other gauge here is to be judged; 0 before the first.")
 )
 
@@ -73,7 +78,7 @@ type gauges struct{ o *OnCall }
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descEligible, descLimited, descHeld, descSLO, descLedger, descImbalance, descLeases,
-		descReady, descScheduled, descOpen, descLate, descDead, descLastRun,
+		descExpired, descFit, descReady, descScheduled, descOpen, descLate, descDead, descLastRun,
 	} {
 		ch <- d
 	}
@@ -84,7 +89,9 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	s, sampled := g.o.Latest()
+	g.o.mu.Lock()
+	s, ready := g.o.latest, g.o.isReady
+	g.o.mu.Unlock()
 	for _, c := range s.Classes {
 		gauge(descSLO, c.SLO.Seconds(), c.Name)
 		for _, l := range c.Lanes {
@@ -100,14 +107,19 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge(descLedger, float64(s.Ledger.Cancelled), "cancelled")
 	gauge(descImbalance, float64(s.Imbalance()))
 	gauge(descLeases, float64(s.Leases))
+	gauge(descExpired, float64(s.Expired))
 	gauge(descReady, float64(s.Ready))
 	gauge(descScheduled, float64(s.Scheduled))
 	gauge(descOpen, float64(s.OpenEvents))
 	gauge(descLate, float64(s.LateEvents))
 	gauge(descDead, float64(s.DeadLetters))
-	lastRun := 0.0
-	if sampled {
+	lastRun, fit := 0.0, 0.0
+	if !s.Taken.IsZero() {
 		lastRun = float64(s.Taken.UnixMilli()) / 1000
 	}
+	if ready {
+		fit = 1
+	}
 	gauge(descLastRun, lastRun)
+	gauge(descFit, fit)
 }

@@ -24,6 +24,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	source := &fakeSource{sample: late()}
 	source.sample.Ledger.Dead++
+	source.sample.ExpiredLeases = 7
 	o := newOnCall(t, source, Options{Registerer: reg})
 
 	before := exposition(t, reg)
@@ -45,6 +46,10 @@ func TestMetrics(t *testing.T) {
 		`fanout_ledger{state="dead"} 5`,
 		`fanout_ledger{state="cancelled"} 3`,
 		`fanout_ledger_imbalance -1`,
+		`fanout_oldest_eligible_age_seconds{class="other",lane="fresh"} 0`,
+		`fanout_age_slo_seconds{class="other"} 5`,
+		`fanout_leases_expired 7`,
+		`fanout_ready 1`,
 		`fanout_leases 64`,
 		`fanout_subscribers_ready 12`,
 		`fanout_subscribers_scheduled 9`,

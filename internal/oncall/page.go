@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -34,6 +35,7 @@ type (
 		State           State
 		Word            string
 		Steady, Running string
+		Notes           []string // steady, like Steady
 		Aside           []string
 		Sampled         *stamp // nil before the first sample
 		Stale           string // empty while fresh
@@ -64,8 +66,10 @@ type (
 	}
 	ledgerView struct {
 		Accepted, Pending, Leased, Waiting, Delivered, Dead, Cancelled string
-		Balanced                                                       bool
-		Imbalance                                                      string
+
+		Expired   string // empty if there are none
+		Balanced  bool
+		Imbalance string
 	}
 	count       struct{ Name, Value string }
 	failureView struct {
@@ -73,6 +77,8 @@ type (
 		When stamp
 		Text string
 		Cut  bool // Text is not all of it
+		// DeliveryURL and EventURL are what the API says of them.
+		DeliveryURL, EventURL string
 	}
 )
 
@@ -129,48 +135,56 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // view puts the last snapshot into words. The caller holds o.mu.
 func (o *OnCall) view() view {
 	s := o.latest
-	stale := time.Since(s.Taken)
-	verdict := Judge(s, stale, o.blindAfter)
+	verdict := Judge(s, o.sight(), o.blindAfter)
 	v := view{
 		State: verdict.State, Word: verdict.State.Word(),
 		Refresh: max(2, int(o.every.Seconds())), Patience: o.blindAfter.Milliseconds(),
 	}
 	v.Steady, v.Running = verdict.Sentence()
+	v.Notes = verdict.Notes()
 	for _, w := range verdict.Aside {
 		v.Aside = append(v.Aside, w.Text())
 	}
-	if verdict.State != Starting {
+	if verdict.sampled {
 		at := stampOf(s.At)
 		v.Sampled = &at
 	}
 	if verdict.State == Blind {
-		v.Stale = ageText(stale)
+		v.Stale = ageText(verdict.Stale)
 	}
 	points := o.history.since(s.At.Add(-window))
-	for i, c := range s.Classes {
+	for i, c := range s.shown() {
 		v.Classes = append(v.Classes, classViewOf(c, sparkOf(points, i, c.SLO, s.At, 3*o.every)))
 	}
 	v.Ledger = ledgerViewOf(s)
 	v.Counts = []count{
-		{"subscribers ready for a turn", number(s.Ready)},
-		{"subscribers with nothing due", number(s.Scheduled)},
+		{"subscriber lanes ready for a turn", number(s.Ready)},
+		{"subscriber lanes with nothing due", number(s.Scheduled)},
 		{"dead letters kept", number(s.DeadLetters)},
 		{"events not expanded yet", number(s.OpenEvents)},
 		{"events set aside, not expanded", number(s.LateEvents)},
 	}
 	for _, f := range s.Failures {
 		text, cut := clean(f.Said, maxSaid)
-		v.Failures = append(v.Failures, failureView{f, stampOf(f.At), text, cut})
+		v.Failures = append(v.Failures, failureView{
+			f, stampOf(f.At), text, cut,
+			"/v1/deliveries/" + url.PathEscape(f.DeliveryID), "/v1/events/" + url.PathEscape(f.EventID),
+		})
 	}
 	return v
 }
 
 func ledgerViewOf(s Snapshot) ledgerView {
+	expired := ""
+	if s.Expired > 0 {
+		expired = number(s.Expired)
+	}
 	return ledgerView{
+		Expired:  expired,
 		Accepted: number(s.Ledger.Accepted), Pending: number(s.Ledger.Pending), Delivered: number(s.Ledger.Delivered),
 		Dead: number(s.Ledger.Dead), Cancelled: number(s.Ledger.Cancelled),
 		// Leases are counted beside the ledger, a moment apart on a cluster.
-		Leased: number(s.Leases), Waiting: number(max(0, s.Ledger.Pending-s.Leases)),
+		Leased: number(max(0, s.Leases-s.Expired)), Waiting: number(max(0, s.Ledger.Pending-s.Leases)),
 		Balanced: s.Imbalance() == 0, Imbalance: fmt.Sprintf("%+d", s.Imbalance()),
 	}
 }

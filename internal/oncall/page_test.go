@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,9 +75,12 @@ func TestPageStates(t *testing.T) {
 	blind := sampled(t, late())
 	blind.latest.Taken = time.Now().Add(-42 * time.Second)
 	starting := newOnCall(t, &fakeSource{}, Options{})
+	full := sampled(t, calm())
+	full.trouble = "Redis refuses writes: <raise maxmemory>"
 	for word, o := range map[string]*OnCall{
 		"Starting": starting, "Blind": blind, "Breaching": sampled(t, late()),
 		"Out of balance": sampled(t, unbalanced), "Within SLO": sampled(t, calm()),
+		"Not ready": full,
 	} {
 		res, body := get(t, o.Page(), "/oncall")
 		if res.StatusCode != http.StatusOK || !strings.Contains(body, `<span id="word">`+word+`</span>`) {
@@ -85,6 +89,43 @@ func TestPageStates(t *testing.T) {
 	}
 	if _, body := get(t, blind.Page(), "/oncall"); !strings.Contains(body, "42 s ago") {
 		t.Error("a blind page does not say how old its sample is")
+	}
+	if _, body := get(t, starting.Page(), "/oncall"); strings.Contains(body, "within SLO") || strings.Contains(body, "balances") {
+		t.Error("a page that knows nothing says that all is well")
+	}
+	if _, body := get(t, full.Page(), "/oncall"); !strings.Contains(body, "Redis refuses writes: &lt;raise maxmemory&gt;. Every class") {
+		t.Error("the page does not say why it is not ready")
+	}
+}
+
+// What the ledger's leases are, which class is not configured, and where the
+// evidence is.
+func TestPageTells(t *testing.T) {
+	t.Parallel()
+	s := calm()
+	s.ExpiredLeases = 5
+	s.Ages = append(s.Ages, schedule.Ages{Class: schedule.OtherClass, Lane: delivery.Fresh, Held: ago(10 * time.Hour)})
+	d := deadLetter(delivery.Exhausted, "")
+	d.EventID = "evt/1?x=#\"y"
+	o := sampled(t, s, d)
+	_, body := get(t, o.Page(), "/oncall")
+	for _, want := range []string{
+		`<th scope="row">leased by a worker</th><td>59</td>`, `<th scope="row">expired, not reclaimed</th><td>5</td>`,
+		`<h3>other <span>a class that this server was not told of (--class)</span></h3>`,
+		"oldest held delivery in a class that this server was not told of (--class), fresh lane: 10 h",
+		"There are deliveries of a class that this server was not told of (--class).",
+		`<a href="/v1/deliveries/` + d.ID + `">` + d.ID + `</a>`, `<a href="/v1/events/evt%2F1%3Fx=%23%22y">evt/1?x=#&#34;y</a>`,
+		`title="` + d.SubscriberID + `"`, "subscriber lanes ready for a turn",
+	} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	_, body = get(t, o.JSON(), "/v1/oncall")
+	for _, want := range []string{`"leases":64,"leases_expired":5,`, `{"class":"other","configured":false,"slo_seconds":5,`} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the report lacks %s: %s", want, body)
+		}
 	}
 }
 
@@ -191,7 +232,9 @@ func TestStatic(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	t.Parallel()
-	o := newOnCall(t, &fakeSource{sample: late(), dead: deadLetters()[:1]}, Options{Classes: map[string]time.Duration{
+	s := late()
+	s.Ages = slices.DeleteFunc(s.Ages, func(a schedule.Ages) bool { return a.Class != "standard" })
+	o := newOnCall(t, &fakeSource{sample: s, dead: deadLetters()[:1]}, Options{Classes: map[string]time.Duration{
 		"standard": 30 * time.Second,
 	}})
 	res, _ := get(t, o.JSON(), "/v1/oncall")
@@ -199,17 +242,18 @@ func TestJSON(t *testing.T) {
 		t.Errorf("before the first sample: %s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
 	}
 	o.sample(t.Context())
+	o.trouble = "Redis refuses writes"
 	res, body := get(t, o.JSON(), "/v1/oncall")
 	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("got %s, %s", res.Status, res.Header.Get("Content-Type"))
 	}
 	body = regexp.MustCompile(`"stale_seconds":[0-9.]+`).ReplaceAllString(body, `"stale_seconds":0`)
-	want := `{"now":"2031-05-04T14:03:02Z","stale_seconds":0,"classes":[{"class":"standard","slo_seconds":30,"breaching":true,` +
+	want := `{"now":"2031-05-04T14:03:02Z","stale_seconds":0,"classes":[{"class":"standard","configured":true,"slo_seconds":30,"breaching":true,` +
 		`"lanes":[{"lane":"fresh","oldest_eligible_age_seconds":0.4,"limited_age_seconds":0,"held_age_seconds":0},` +
 		`{"lane":"retry","oldest_eligible_age_seconds":48,"limited_age_seconds":3,"held_age_seconds":7200},` +
 		`{"lane":"redrive","oldest_eligible_age_seconds":0,"limited_age_seconds":0,"held_age_seconds":0}]}],` +
 		`"ledger":{"accepted":18204,"pending":231,"delivered":17966,"dead":4,"cancelled":3,"balanced":true},` +
-		`"leases":64,"ready":12,"scheduled":9,"dead_letters":4,"open_events":1,` +
+		`"leases":64,"leases_expired":0,"ready":12,"scheduled":9,"dead_letters":4,"open_events":1,"trouble":"Redis refuses writes",` +
 		`"last_failures":[{"delivery_id":"` + delivery.NewID("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF") + `",` +
 		`"subscriber_id":"sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF","event_id":"evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC","outcome":"http_5xx","reason":"exhausted",` +
 		`"attempts":15,"at":"2031-05-04T14:02:02Z"}]}` + "\n"

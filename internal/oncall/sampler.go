@@ -49,6 +49,10 @@ type Options struct {
 	Classes map[string]time.Duration
 	// Every is the interval between samples, 50 ms to 1 min; 0 means 1 s.
 	Every time.Duration
+	// Ready says whether Redis takes what is written to it, and keeps it: an error
+	// is shown to on-call, so it MUST hold no secret. It is asked at most every 2 s
+	// and MUST return when its ctx ends. Nil means always ready.
+	Ready func(ctx context.Context) error
 	// Registerer gets the metrics; nil means none.
 	Registerer prometheus.Registerer
 	// Logger; nil means silence.
@@ -66,6 +70,8 @@ type OnCall struct {
 	log        *slog.Logger
 	metrics    metrics
 	page       *template.Template
+	ready      func(context.Context) error
+	began      time.Time
 
 	// done is closed when Run returns, and ends every stream.
 	done     chan struct{}
@@ -78,9 +84,13 @@ type OnCall struct {
 	history *history
 	tick    chan struct{} // closed at the next sample, good or bad
 	frame   []byte        // the event of this tick, nil until somebody asks
+	failed  string        // why the last look failed
+	trouble string        // why the service is not ready
+	isReady bool
 
 	// Only Run's goroutine touches these.
 	failing     bool
+	expired     time.Time // Redis time of the first sample of those in a row that had expired leases
 	failuresDue bool      // the list of failures may be out of date
 	failuresAt  time.Time // when it was last read
 }
@@ -99,6 +109,9 @@ func New(source Source, opts Options) (*OnCall, error) {
 		return nil, fmt.Errorf("no class is configured: %w", ErrOptions)
 	}
 	for name, slo := range opts.Classes {
+		if name == schedule.OtherClass {
+			return nil, fmt.Errorf("class %s stands for those that are not configured, give yours another name: %w", name, ErrOptions)
+		}
 		if name == "" || slo <= 0 {
 			return nil, fmt.Errorf("class %q has an age SLO of %s, want above 0: %w", name, slo, ErrOptions)
 		}
@@ -113,6 +126,7 @@ func New(source Source, opts Options) (*OnCall, error) {
 	}
 	o := &OnCall{
 		source: source, slo: opts.Classes, every: every, log: log, page: page,
+		ready: opts.Ready, isReady: opts.Ready == nil, began: time.Now(),
 		// Five missed samples, and at least 5 s, so that one slow answer is no alarm.
 		blindAfter: max(5*every, 5*time.Second),
 		done:       make(chan struct{}), watchers: make(chan struct{}, maxWatchers),
@@ -121,7 +135,9 @@ func New(source Source, opts Options) (*OnCall, error) {
 		tick: make(chan struct{}),
 	}
 	for _, c := range o.latest.Classes {
-		o.names = append(o.names, c.Name)
+		if !c.Other {
+			o.names = append(o.names, c.Name)
+		}
 	}
 	if o.metrics, err = newMetrics(opts.Registerer, o); err != nil {
 		return nil, err
@@ -133,7 +149,12 @@ func New(source Source, opts Options) (*OnCall, error) {
 // MUST be called once. No error of the source ends it: the last snapshot stays,
 // and its age is shown.
 func (o *OnCall) Run(ctx context.Context) error {
+	var asking sync.WaitGroup
+	defer asking.Wait()
 	defer close(o.done)
+	if o.ready != nil {
+		asking.Go(func() { o.keepAsking(ctx) })
+	}
 	ticker := time.NewTicker(o.every)
 	defer ticker.Stop()
 	for {
@@ -166,13 +187,41 @@ func (o *OnCall) sample(ctx context.Context) {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err == nil {
+	o.failed = ""
+	if err != nil {
+		o.failed, _ = clean(err.Error(), maxError)
+	} else {
+		s.ExpiredFor = o.expiredFor(s)
 		o.latest = s
 		o.history.add(s)
 	}
+	o.announce()
+}
+
+// announce has every watcher drawn a new frame. The caller holds o.mu.
+func (o *OnCall) announce() {
 	o.frame = nil
 	close(o.tick)
 	o.tick = make(chan struct{})
+}
+
+// expiredFor is how long every sample up to this one had expired leases.
+func (o *OnCall) expiredFor(s Snapshot) time.Duration {
+	if s.Expired == 0 {
+		o.expired = time.Time{}
+	} else if o.expired.IsZero() {
+		o.expired = s.At
+	}
+	return Age(s.At, o.expired)
+}
+
+// sight is what is known beside the last snapshot. The caller holds o.mu.
+func (o *OnCall) sight() Sight {
+	since := o.latest.Taken
+	if since.IsZero() {
+		since = o.began
+	}
+	return Sight{Stale: time.Since(since), Began: o.began, Error: o.failed, Trouble: o.trouble}
 }
 
 func (o *OnCall) look(ctx context.Context) (Snapshot, error) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ func TestNewRefuses(t *testing.T) {
 	for name, opts := range map[string]Options{
 		"no class":     {},
 		"no SLO":       {Classes: map[string]time.Duration{"standard": 0}},
+		"the others":   {Classes: map[string]time.Duration{schedule.OtherClass: time.Second}},
 		"no name":      {Classes: map[string]time.Duration{"": time.Second}},
 		"too often":    {Classes: one, Every: time.Millisecond},
 		"too seldom":   {Classes: one, Every: time.Hour},
@@ -101,7 +103,7 @@ func TestRunOutlivesRedis(t *testing.T) {
 		state := func() State {
 			synctest.Wait()
 			s, _ := o.Latest()
-			return Judge(s, time.Since(s.Taken), o.blindAfter).State
+			return Judge(s, Sight{Stale: time.Since(s.Taken)}, o.blindAfter).State
 		}
 		if got := state(); got != Breaching {
 			t.Fatalf("state is %s, want %s", got, Breaching)
@@ -115,7 +117,7 @@ func TestRunOutlivesRedis(t *testing.T) {
 		if !ok || s.Classes[1].Oldest().Eligible != 48*time.Second {
 			t.Error("the last snapshot did not stay")
 		}
-		if r := report(s, time.Since(s.Taken)); r.StaleSeconds != 180 {
+		if r := report(s, Sight{Stale: time.Since(s.Taken)}); r.StaleSeconds != 180 {
 			t.Errorf("stale_seconds is %v, want 180", r.StaleSeconds)
 		}
 		source.set(func(f *fakeSource) { f.err, f.sample = nil, calm() })
@@ -154,6 +156,72 @@ func TestRunGivesUpOnAHungRedis(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// A server that starts while Redis is away says so, and does not wait for ever.
+func TestRunWithoutRedis(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		source := &fakeSource{err: errDown}
+		o := newOnCall(t, source, Options{})
+		began := stampOf(time.Now()).Clock
+		stop := run(t, o)
+		synctest.Wait()
+		if _, body := get(t, o.Page(), "/oncall"); !strings.Contains(body, "Waiting for the first sample") {
+			t.Error("the page does not say that it has only just started")
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		_, page := get(t, o.Page(), "/oncall")
+		res, report := get(t, o.JSON(), "/v1/oncall")
+		for name, text := range map[string]string{"page": page, "report": report} {
+			for _, want := range []string{"Redis has not answered since", began, "no sample for 1 min", errDown.Error()} {
+				if !strings.Contains(text, want) {
+					t.Errorf("the %s lacks %q: %s", name, want, text)
+				}
+			}
+		}
+		if res.StatusCode != http.StatusServiceUnavailable {
+			t.Errorf("the report is %s, want 503", res.Status)
+		}
+		source.set(func(f *fakeSource) { f.err, f.sample = nil, calm() })
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, body := get(t, o.Page(), "/oncall"); !strings.Contains(body, "Every class is within its SLO") {
+			t.Error("the page did not find the way back")
+		}
+		stop()
+	})
+}
+
+// Leases that stay expired are news after ten seconds, one that is reclaimed is not.
+func TestRunCountsExpiredLeases(t *testing.T) {
+	t.Parallel()
+	source := &fakeSource{sample: calm()}
+	source.sample.Ages = nil
+	o := newOnCall(t, source, Options{})
+	for _, c := range []struct {
+		at      time.Duration
+		expired int64
+		want    time.Duration
+	}{
+		{0, 0, 0},
+		{time.Second, 2, 0},
+		{8 * time.Second, 1, 7 * time.Second},
+		{9 * time.Second, 0, 0},
+		{10 * time.Second, 1, 0},
+		{30 * time.Second, 1, 20 * time.Second},
+	} {
+		source.set(func(f *fakeSource) { f.sample.Now, f.sample.ExpiredLeases = redisNow.Add(c.at), c.expired })
+		o.sample(t.Context())
+		s, _ := o.Latest()
+		if s.ExpiredFor != c.want {
+			t.Errorf("after %s leases are expired for %s, want %s", c.at, s.ExpiredFor, c.want)
+		}
+		if v := Judge(s, Sight{}, 5*time.Second); v.Abandoned != (c.want > reclaimPatience) {
+			t.Errorf("after %s abandoned is %v", c.at, v.Abandoned)
+		}
+	}
 }
 
 func TestHistory(t *testing.T) {

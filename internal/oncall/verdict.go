@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 // State is what on-call is told in a word.
@@ -15,9 +16,10 @@ type State string
 // that all is well.
 const (
 	Starting   State = "starting"   // there was no sample yet
-	Blind      State = "blind"      // the last sample is too old to judge by
+	Blind      State = "blind"      // the last sample is too old to judge by, or there was none for as long
 	Breaching  State = "breaching"  // an eligible delivery is older than its class's SLO
 	Unbalanced State = "unbalanced" // in time, but the ledger does not add up
+	Unready    State = "unready"    // in time, but Redis refuses writes or may lose them
 	Within     State = "within"
 )
 
@@ -32,6 +34,8 @@ func (s State) Word() string {
 		return "Breaching"
 	case Unbalanced:
 		return "Out of balance"
+	case Unready:
+		return "Not ready"
 	case Within:
 		return "Within SLO"
 	}
@@ -45,6 +49,7 @@ type Why string
 const (
 	NoLease Why = "no_lease" // eligible, and no worker holds any lease: are they running?
 	Busy    Why = "busy"     // eligible, and workers hold other leases
+	Gone    Why = "gone"     // its worker is gone, and no dispatcher reclaims expired leases: are they running?
 	Limited Why = "limited"  // its subscriber is at its own cap or rate
 	Held    Why = "held"     // its subscriber is on hold
 )
@@ -61,6 +66,20 @@ type Wait struct {
 // ratio orders waits by how much of their SLO is used.
 func (w Wait) ratio() float64 { return float64(w.Age) / float64(w.SLO) }
 
+// reclaimPatience is how long leases may stay expired before it is news: a running
+// dispatcher reclaims them within a few seconds.
+const reclaimPatience = 10 * time.Second
+
+// Sight is what the sampler knows beside its last snapshot.
+type Sight struct {
+	// Stale is the time since the last sample, or since Began if there was none.
+	Stale time.Duration
+	Began time.Time // when sampling began, local time
+	// Error is why the last look failed, empty if it did not. Trouble is why the
+	// service is not ready, empty if it is. Both are fit to be shown.
+	Error, Trouble string
+}
+
 // Verdict is a snapshot in one sentence.
 type Verdict struct {
 	State State
@@ -69,45 +88,60 @@ type Verdict struct {
 	Worst Wait
 	// Others is how many further classes breach.
 	Others int
+	// Abandoned says that workers are gone and nobody reclaims their leases;
+	// Strangers that Redis holds deliveries of classes unknown here.
+	Abandoned, Strangers bool
 	// Aside are the oldest limited and the oldest held wait, when older than
 	// their class's SLO: not the workers' doing, but worth a look.
 	Aside     []Wait
 	Imbalance int64
-	Stale     time.Duration
+	Sight
+	sampled bool
 }
 
-// Judge reads a snapshot that is stale by the given time; past blindAfter it says
-// Blind whatever the snapshot holds.
-func Judge(s Snapshot, stale, blindAfter time.Duration) Verdict {
-	v := Verdict{State: Within, Imbalance: s.Imbalance(), Stale: stale}
+// Judge reads a snapshot by how it was come by. Past blindAfter without a good
+// sample it says Blind whatever the snapshot holds.
+func Judge(s Snapshot, sight Sight, blindAfter time.Duration) Verdict {
+	v := Verdict{State: Within, Imbalance: s.Imbalance(), Strangers: s.Others, Sight: sight, sampled: !s.Taken.IsZero()}
 	breaching := 0
-	var limited, held Wait
 	for _, c := range s.Classes {
 		if c.Breaching() {
 			breaching++
 		}
+	}
+	v.Abandoned = s.Expired > 0 && (breaching > 0 || s.ExpiredFor > reclaimPatience)
+	v.Worst, v.Aside = waits(s, eligibleWhy(s, v.Abandoned))
+	switch {
+	case sight.Stale > blindAfter:
+		v.State = Blind
+	case !v.sampled:
+		v.State = Starting
+	case breaching > 0:
+		v.State, v.Others = Breaching, breaching-1
+	case v.Imbalance != 0:
+		v.State = Unbalanced
+	case sight.Trouble != "":
+		v.State = Unready
+	}
+	return v
+}
+
+// waits picks the worst wait of each kind.
+func waits(s Snapshot, why Why) (worst Wait, aside []Wait) {
+	var limited, held Wait
+	for _, c := range s.Classes {
 		for _, l := range c.Lanes {
-			worse(&v.Worst, Wait{c.Name, l.Name, l.Eligible, c.SLO, eligibleWhy(s)})
+			worse(&worst, Wait{c.Name, l.Name, l.Eligible, c.SLO, why})
 			worse(&limited, Wait{c.Name, l.Name, l.Limited, c.SLO, Limited})
 			worse(&held, Wait{c.Name, l.Name, l.Held, c.SLO, Held})
 		}
 	}
 	for _, w := range []Wait{limited, held} {
 		if w.Age > w.SLO {
-			v.Aside = append(v.Aside, w)
+			aside = append(aside, w)
 		}
 	}
-	switch {
-	case s.Taken.IsZero():
-		v.State = Starting
-	case stale > blindAfter:
-		v.State = Blind
-	case breaching > 0:
-		v.State, v.Others = Breaching, breaching-1
-	case v.Imbalance != 0:
-		v.State = Unbalanced
-	}
-	return v
+	return worst, aside
 }
 
 // worse keeps the wait that uses more of its SLO.
@@ -117,8 +151,11 @@ func worse(to *Wait, w Wait) {
 	}
 }
 
-func eligibleWhy(s Snapshot) Why {
-	if s.Leases == 0 {
+func eligibleWhy(s Snapshot, isAbandoned bool) Why {
+	switch {
+	case isAbandoned:
+		return Gone
+	case s.Leases-s.Expired <= 0:
 		return NoLease
 	}
 	return Busy
@@ -132,29 +169,59 @@ func (v Verdict) Sentence() (steady, running string) {
 	case Starting:
 		return "Waiting for the first sample from Redis.", ""
 	case Blind:
-		return "Redis does not answer, so nothing below is current",
-			fmt.Sprintf(": the last sample is %s old.", ageText(v.Stale))
+		return v.blind()
 	case Breaching:
 		return v.breach()
 	case Unbalanced:
 		return "The ledger does not add up, though every class is within its SLO",
 			fmt.Sprintf(": accepted differs from the sum of its states by %+d.", v.Imbalance)
+	case Unready:
+		return v.Trouble + ". Every class is within its SLO", v.oldest()
 	case Within:
 	}
+	return "Every class is within its SLO", v.oldest()
+}
+
+// oldest says how near the nearest wait is to its SLO.
+func (v Verdict) oldest() string {
 	if v.Worst.Age == 0 {
-		return "Every class is within its SLO", "; nothing eligible is waiting."
+		return "; nothing eligible is waiting."
 	}
-	return "Every class is within its SLO", fmt.Sprintf("; the oldest eligible delivery has waited %s (%s, %s lane).",
-		ageText(v.Worst.Age), v.Worst.Class, v.Worst.Lane)
+	return fmt.Sprintf("; the oldest eligible delivery has waited %s (%s, %s lane).",
+		ageText(v.Worst.Age), classText(v.Worst.Class), v.Worst.Lane)
+}
+
+func (v Verdict) blind() (steady, running string) {
+	if v.sampled {
+		steady = "Redis does not answer, so nothing below is current"
+		running = fmt.Sprintf(": the last sample is %s old.", ageText(v.Stale))
+	} else {
+		at := stampOf(v.Began)
+		steady = fmt.Sprintf("Redis has not answered since this server began to ask on %s at %s UTC, so there is nothing to show",
+			at.Day, at.Clock)
+		running = fmt.Sprintf(": no sample for %s.", ageText(v.Stale))
+	}
+	if v.Error != "" {
+		running += " The last error: " + v.Error + "."
+	}
+	return steady, running
 }
 
 func (v Verdict) breach() (steady, running string) {
-	lead, cause, others := "Class", "wait for a free worker", ""
-	if v.Imbalance != 0 {
-		lead = "The ledger does not add up, and class"
+	class := "Class " + v.Worst.Class
+	if v.Worst.Class == schedule.OtherClass {
+		class = "A " + unknownClass
 	}
-	if v.Worst.Why == NoLease {
+	if v.Imbalance != 0 {
+		class = "The ledger does not add up, and " + strings.ToLower(class[:1]) + class[1:]
+	}
+	cause, others := "wait for a free worker", ""
+	switch v.Worst.Why {
+	case NoLease:
 		cause = "wait while no worker holds a lease (is a dispatcher running?)"
+	case Gone:
+		cause = "wait, and " + abandoned
+	case Busy, Limited, Held:
 	}
 	switch {
 	case v.Others == 1:
@@ -162,9 +229,40 @@ func (v Verdict) breach() (steady, running string) {
 	case v.Others > 1:
 		others = fmt.Sprintf(" (%d more classes are late)", v.Others)
 	}
-	steady = fmt.Sprintf("%s %s is past its SLO of %s%s: eligible deliveries of the %s lane %s",
-		lead, v.Worst.Class, sloText(v.Worst.SLO), others, v.Worst.Lane, cause)
+	steady = fmt.Sprintf("%s is past its SLO of %s%s: eligible deliveries of the %s lane %s",
+		class, sloText(v.Worst.SLO), others, v.Worst.Lane, cause)
 	return steady, fmt.Sprintf(", the oldest for %s.", ageText(v.Worst.Age))
+}
+
+// Notes are what the sentence leaves out because something graver comes first.
+// They have no figures, for the reason that Sentence gives.
+func (v Verdict) Notes() (notes []string) {
+	if v.State == Starting || v.State == Blind {
+		return nil // nothing is known now
+	}
+	if v.Trouble != "" && v.State != Unready {
+		notes = append(notes, v.Trouble+".")
+	}
+	if v.Abandoned && v.State != Breaching {
+		notes = append(notes, "Deliveries wait, and "+abandoned+".")
+	}
+	if v.Strangers && (v.State != Breaching || v.Worst.Class != schedule.OtherClass) {
+		notes = append(notes, "There are deliveries of a "+unknownClass+".")
+	}
+	return notes
+}
+
+const (
+	unknownClass = "class that this server was not told of (--class)"
+	abandoned    = "their worker is gone: no dispatcher reclaims expired leases (are dispatchers running?)"
+)
+
+// classText names a class.
+func classText(name string) string {
+	if name == schedule.OtherClass {
+		return "a " + unknownClass
+	}
+	return name
 }
 
 // Text says what an aside means, figures last.
@@ -173,7 +271,7 @@ func (w Wait) Text() string {
 	if w.Why == Limited {
 		cause = "its subscriber is at its own cap or rate"
 	}
-	return fmt.Sprintf("oldest %s delivery in %s, %s lane: %s (%s)", w.Why, w.Class, w.Lane, ageText(w.Age), cause)
+	return fmt.Sprintf("oldest %s delivery in %s, %s lane: %s (%s)", w.Why, classText(w.Class), w.Lane, ageText(w.Age), cause)
 }
 
 // ageText writes a duration for a person: two significant units at most.

@@ -21,10 +21,14 @@ func TestJudge(t *testing.T) {
 		ages   []schedule.Ages
 		change func(*schedule.Sample)
 		stale  time.Duration
+		dead   time.Duration // for how long leases have been expired
 		state  State
 		worst  Wait
 		others int
 		says   string
+
+		trouble string
+		notes   []string
 	}{
 		{
 			name: "nothing waits", state: Within,
@@ -58,6 +62,58 @@ func TestJudge(t *testing.T) {
 			worst:  Wait{"express", delivery.Fresh, 2 * time.Minute, 5 * time.Second, NoLease},
 			says: "Class express is past its SLO of 5 s: eligible deliveries of the fresh lane wait while no worker holds" +
 				" a lease (is a dispatcher running?), the oldest for 2 min.",
+		},
+		{
+			name: "late, in the lease of a dead worker", state: Breaching,
+			ages:   []schedule.Ages{eligible("standard", delivery.Fresh, 48*time.Second)},
+			change: func(s *schedule.Sample) { s.ExpiredLeases = 1 },
+			worst:  Wait{"standard", delivery.Fresh, 48 * time.Second, 30 * time.Second, Gone},
+			says: "Class standard is past its SLO of 30 s: eligible deliveries of the fresh lane wait, and their worker is gone:" +
+				" no dispatcher reclaims expired leases (are dispatchers running?), the oldest for 48 s.",
+		},
+		{
+			name: "in time, and a lease that expired just now", state: Within,
+			ages:   []schedule.Ages{eligible("standard", delivery.Fresh, time.Second)},
+			change: func(s *schedule.Sample) { s.ExpiredLeases = 1 },
+			worst:  Wait{"standard", delivery.Fresh, time.Second, 30 * time.Second, Busy},
+			says:   "Every class is within its SLO; the oldest eligible delivery has waited 1.0 s (standard, fresh lane).",
+		},
+		{
+			name: "in time, and every worker dead for a while", state: Within,
+			ages:   []schedule.Ages{eligible("standard", delivery.Fresh, 12*time.Second)},
+			change: func(s *schedule.Sample) { s.ExpiredLeases = s.Leases },
+			dead:   11 * time.Second,
+			worst:  Wait{"standard", delivery.Fresh, 12 * time.Second, 30 * time.Second, Gone},
+			says:   "Every class is within its SLO; the oldest eligible delivery has waited 12 s (standard, fresh lane).",
+			notes: []string{"Deliveries wait, and their worker is gone: no dispatcher reclaims expired leases" +
+				" (are dispatchers running?)."},
+		},
+		{
+			name: "late, of a class that is not configured", state: Breaching,
+			ages:  []schedule.Ages{eligible(schedule.OtherClass, delivery.Fresh, 6*time.Second)},
+			worst: Wait{schedule.OtherClass, delivery.Fresh, 6 * time.Second, 5 * time.Second, Busy},
+			says: "A class that this server was not told of (--class) is past its SLO of 5 s: eligible deliveries of the" +
+				" fresh lane wait for a free worker, the oldest for 6.0 s.",
+		},
+		{
+			name: "in time, and a class that is not configured", state: Within,
+			ages:  []schedule.Ages{{Class: schedule.OtherClass, Lane: delivery.Retry, Eligible: redisNow.Add(time.Hour)}},
+			says:  "Every class is within its SLO; nothing eligible is waiting.",
+			notes: []string{"There are deliveries of a class that this server was not told of (--class)."},
+		},
+		{
+			name: "in time, and Redis full", state: Unready,
+			trouble: "Redis refuses writes: raise maxmemory",
+			says:    "Redis refuses writes: raise maxmemory. Every class is within its SLO; nothing eligible is waiting.",
+		},
+		{
+			name: "late, and Redis full", state: Breaching,
+			ages:    []schedule.Ages{eligible("standard", delivery.Retry, 48*time.Second)},
+			trouble: "Redis refuses writes: raise maxmemory",
+			worst:   Wait{"standard", delivery.Retry, 48 * time.Second, 30 * time.Second, Busy},
+			says: "Class standard is past its SLO of 30 s: eligible deliveries of the retry lane wait for a free worker," +
+				" the oldest for 48 s.",
+			notes: []string{"Redis refuses writes: raise maxmemory."},
 		},
 		{
 			name: "both late, and the books wrong", state: Breaching, others: 1,
@@ -96,7 +152,9 @@ func TestJudge(t *testing.T) {
 			if c.change != nil {
 				c.change(&sample)
 			}
-			v := Judge(snapshot(twoClasses, sample, time.Now(), nil), c.stale, 5*time.Second)
+			snap := snapshot(twoClasses, sample, time.Now(), nil)
+			snap.ExpiredFor = c.dead
+			v := Judge(snap, Sight{Stale: c.stale, Trouble: c.trouble}, 5*time.Second)
 			if v.State != c.state || v.Others != c.others {
 				t.Errorf("got %s and %d others, want %s and %d", v.State, v.Others, c.state, c.others)
 			}
@@ -107,15 +165,25 @@ func TestJudge(t *testing.T) {
 			if steady+running != c.says {
 				t.Errorf("says\n%s\nwant\n%s", steady+running, c.says)
 			}
+			if diff := cmp.Diff(c.notes, v.Notes()); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
 		})
 	}
 }
 
 func TestJudgeStarting(t *testing.T) {
 	t.Parallel()
-	v := Judge(Snapshot{Classes: classesOf(twoClasses)}, 100*365*24*time.Hour, 5*time.Second)
-	if v.State != Starting {
+	none := Snapshot{Classes: classesOf(twoClasses)}
+	if v := Judge(none, Sight{Stale: 4 * time.Second}, 5*time.Second); v.State != Starting {
 		t.Errorf("before the first sample the state is %s, want %s", v.State, Starting)
+	}
+	v := Judge(none, Sight{Stale: 42 * time.Second, Began: redisNow, Error: "connection refused"}, 5*time.Second)
+	steady, running := v.Sentence()
+	const want = "Redis has not answered since this server began to ask on 4 May at 14:03:02 UTC, so there is nothing to show" +
+		": no sample for 42 s. The last error: connection refused."
+	if v.State != Blind || steady+running != want {
+		t.Errorf("with no sample for 42 s the state is %s, and it says\n%s\nwant\n%s", v.State, steady+running, want)
 	}
 }
 
@@ -126,7 +194,7 @@ func TestSentenceSteady(t *testing.T) {
 	at := func(age time.Duration) string {
 		s := calm()
 		s.Ages = append(s.Ages, schedule.Ages{Class: "standard", Lane: delivery.Retry, Eligible: ago(age)})
-		steady, _ := Judge(snapshot(twoClasses, s, time.Now(), nil), 0, 5*time.Second).Sentence()
+		steady, _ := Judge(snapshot(twoClasses, s, time.Now(), nil), Sight{}, 5*time.Second).Sentence()
 		return steady
 	}
 	if a, b := at(time.Second), at(2*time.Second); a != b {
@@ -139,7 +207,7 @@ func TestSentenceSteady(t *testing.T) {
 
 func TestAside(t *testing.T) {
 	t.Parallel()
-	v := Judge(snapshot(twoClasses, calm(), time.Now(), nil), 0, 5*time.Second)
+	v := Judge(snapshot(twoClasses, calm(), time.Now(), nil), Sight{}, 5*time.Second)
 	if len(v.Aside) != 1 { // limited for 3 s of 30 is no news
 		t.Fatalf("got %d asides, want the held one only: %+v", len(v.Aside), v.Aside)
 	}

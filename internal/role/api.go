@@ -54,8 +54,9 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 	in := ingest.New(p.Engine, subscriber.NewDirectory(p.Engine), ingest.Options{
 		Logger: p.Logger, Registerer: p.Registry,
 	})
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready()) }
 	watch, err := oncall.New(p.Engine, oncall.Options{
-		Classes: p.Classes, Logger: p.Logger, Registerer: p.Registry,
+		Classes: p.Classes, Ready: ready, Logger: p.Logger, Registerer: p.Registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("on-call: %w", err)
@@ -64,10 +65,7 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		Ingest: in, Subscribers: store, Views: p.Engine,
 		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
 		Metrics: metricsHandler(p.Registry),
-		Ready: func(ctx context.Context) error {
-			return errors.Join(p.Engine.Ready(ctx), in.Ready())
-		},
-		Logger: p.Logger, TracerProvider: p.Tracer,
+		Ready:   ready, Logger: p.Logger, TracerProvider: p.Tracer,
 	})
 	return []boot.Stage{
 		// On-call first: its end is what ends the pages' streams, for which the API
