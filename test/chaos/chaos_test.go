@@ -8,8 +8,10 @@
 // round everything is healed, what can move is let finish, and what Redis, the
 // receivers and the producers say must agree.
 //
-//	make chaos                                          # half an hour
-//	make chaos CHAOS_FOR=0 CHAOS='-chaos.seed=42 -chaos.worlds=1 -test.run=TestChaos'   # one round again
+// Half an hour of it, and one round again:
+//
+//	make chaos
+//	make chaos CHAOS_FOR=0 CHAOS='-chaos.seed=42 -chaos.worlds=1 -test.run=TestChaos'
 //
 // A round that went wrong leaves its processes' logs, the faults in their order,
 // the ledger of truth and a listing of Redis behind, and says where.
@@ -81,6 +83,9 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
+// spareDescriptors are what the runtime opens once and keeps, such as its poller.
+const spareDescriptors = 4
+
 func run(m *testing.M) int {
 	if flags.out == "" {
 		flags.out = filepath.Join(os.TempDir(), "fanout-chaos") // it is to outlive the run
@@ -94,10 +99,14 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		flags.bin = dir
 	}
+	before, _ := descriptors(os.Getpid())
 	code := m.Run()
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	if err := goleak.Find(); err != nil {
 		violation("the test itself leaks: %v", err)
+	}
+	if after, err := descriptors(os.Getpid()); err != nil || after > before+spareDescriptors {
+		violation("the test itself holds %d descriptors, %d at the start: %v", after, before, err)
 	}
 	f := &figures
 	if n := f.violations.Load(); n > 0 && code == 0 {

@@ -83,6 +83,8 @@ func (o outage) play(w *world) {
 
 	o.begin(w)
 	began := time.Now()
+	// The endpoint answers while nobody can take its answer down.
+	time.AfterFunc(time.Second, func() { close(open) })
 	var ends sync.WaitGroup
 	if o.length() == 0 { // a restart: the outage is how long it loads
 		// The test's Redis may be handled by this goroutine alone, so others look.
@@ -92,7 +94,6 @@ func (o outage) play(w *world) {
 	} else {
 		o.watch(w, began, false)
 	}
-	close(open)
 	if o.settles {
 		w.setPaused(healthy, false)
 		w.awaitState(id, delivery.Delivered)

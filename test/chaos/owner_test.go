@@ -95,7 +95,11 @@ func (w *world) insist(method, path, body string, want ...int) answer {
 // creates and deletes. One change at a time, each seen through.
 func (w *world) administer(ctx context.Context, rng *rand.Rand) {
 	gen, extras := 0, []*sub{}
-	for pause(ctx, time.Duration(200+rng.IntN(800))*time.Millisecond); ctx.Err() == nil; pause(ctx, time.Duration(200+rng.IntN(800))*time.Millisecond) {
+	for {
+		pause(ctx, time.Duration(200+rng.IntN(800))*time.Millisecond)
+		if ctx.Err() != nil {
+			return
+		}
 		dice, pick := rng.IntN(100), rng.IntN(1000)
 		switch {
 		case dice < 40:
@@ -109,7 +113,7 @@ func (w *world) administer(ctx context.Context, rng *rand.Rand) {
 			extras = append(extras, w.register(fmt.Sprint("extra-", gen)))
 		default:
 			i := pick % len(extras)
-			w.end1(extras[i], pick%2 == 0)
+			w.remove(extras[i], pick%2 == 0)
 			extras = append(extras[:i], extras[i+1:]...)
 		}
 	}
@@ -139,9 +143,9 @@ func (w *world) setPaused(s *sub, paused bool) {
 	w.notef("%s: %s", s.Name, verb)
 }
 
-// end1 deletes one subscriber. With wait the answer says that nothing is sent to
+// remove deletes one subscriber. With wait the answer says that nothing is sent to
 // it any more.
-func (w *world) end1(s *sub, wait bool) {
+func (w *world) remove(s *sub, wait bool) {
 	path := "/v1/subscribers/" + s.ID
 	if !wait {
 		path += "?wait=0"

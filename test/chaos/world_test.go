@@ -270,7 +270,7 @@ func (w *world) readLog(c *child) {
 	}
 }
 
-// stage ends the world well and fails the test if anything was wrong.
+// finish ends the world well, and fails the test if anything was wrong.
 func (w *world) finish() {
 	w.Helper()
 	w.end()
