@@ -29,7 +29,9 @@ const (
 // Defines values for ProblemCode.
 const (
 	ProblemCodeBodyTooLarge         ProblemCode = "body_too_large"
+	ProblemCodeCrossOriginRefused   ProblemCode = "cross_origin_refused"
 	ProblemCodeEventConflict        ProblemCode = "event_conflict"
+	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidCursor        ProblemCode = "invalid_cursor"
 	ProblemCodeInvalidField         ProblemCode = "invalid_field"
@@ -282,7 +284,7 @@ type DeliverySummary struct {
 // Examples: 10s
 type Duration = delivery.Duration
 
-// EndpointURL Where to send. `https`, or `http` where the server allows it; no user and no fragment in it.
+// EndpointURL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
 //
 // Examples: https://hooks.example.com/shipments
 type EndpointURL = string
@@ -349,17 +351,17 @@ type EventInput struct {
 	// receive these very bytes: key order, repeated keys, number forms and blanks within.
 	Data json.RawMessage `json:"data"`
 
-	// ID Your own id, which makes posting again safe. Given here if left out.
+	// ID Your own id, which makes posting again safe; not `.` or `..`. Given here if left out.
 	//
 	// Examples: evt_dhl_00340434161094042557_delivered
 	ID *string `json:"id,omitempty"`
 
-	// OccurredAt When it happened, RFC 3339; the offset is kept as you send it.
+	// OccurredAt When it happened, RFC 3339, in the years 0001 to 9999; the offset is kept as you send it.
 	//
 	// Examples: 2026-11-30T14:03:22+01:00
 	OccurredAt string `json:"occurred_at"`
 
-	// ShipmentID The shipment that the event is about.
+	// ShipmentID The shipment that the event is about; not only blanks.
 	//
 	// Examples: shp_8842017
 	ShipmentID string `json:"shipment_id"`
@@ -787,7 +789,7 @@ type Subscriber struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	UpdatedAt Time `json:"updated_at"`
 
-	// URL Where to send. `https`, or `http` where the server allows it; no user and no fragment in it.
+	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
 	//
 	// Examples: https://hooks.example.com/shipments
 	URL EndpointURL `json:"url"`
@@ -849,7 +851,7 @@ type SubscriberCreated struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	UpdatedAt Time `json:"updated_at"`
 
-	// URL Where to send. `https`, or `http` where the server allows it; no user and no fragment in it.
+	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
 	//
 	// Examples: https://hooks.example.com/shipments
 	URL EndpointURL `json:"url"`
@@ -910,7 +912,7 @@ type SubscriberList struct {
 // Examples: Seller 1042
 type SubscriberName = string
 
-// SubscriberPatch What to change; what is left out stays.
+// SubscriberPatch What to change; what is left out stays. The account and the secret cannot be changed.
 //
 // Examples: {"policy":{"max_attempts":8},"url":"https://hooks.example.com/v2"}
 type SubscriberPatch = subscriber.Draft
@@ -933,7 +935,7 @@ type DeliveryID = DeliveryIDValue
 // Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 type EventID = EventIDValue
 
-// IfMatch Examples: "3"
+// IfMatch Examples: "3", "3", "4", *
 type IfMatch = string
 
 // Limit defines model for Limit.
@@ -953,11 +955,17 @@ type BadRequest = Problem
 // Conflict Why a request failed (RFC 9457).
 type Conflict = Problem
 
+// Forbidden Why a request failed (RFC 9457).
+type Forbidden = Problem
+
 // Internal Why a request failed (RFC 9457).
 type Internal = Problem
 
 // Invalid Why a request failed (RFC 9457).
 type Invalid = Problem
+
+// Misdirected Why a request failed (RFC 9457).
+type Misdirected = Problem
 
 // NotFound Why a request failed (RFC 9457).
 type NotFound = Problem
@@ -996,11 +1004,34 @@ type ListSubscribersParams struct {
 type DeleteSubscriberParams struct {
 	// Wait 1 waits until no request to the endpoint is in flight; 0 answers at once.
 	Wait *Wait `form:"wait,omitempty" json:"wait,omitempty"`
+
+	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
+	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
+	// subscriber that is not there is a 404 whatever stands here.
+	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
 // PatchSubscriberParams defines parameters for PatchSubscriber.
 type PatchSubscriberParams struct {
-	// IfMatch The `ETag` that the change is based on. Anything else is a 412.
+	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
+	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
+	// subscriber that is not there is a 404 whatever stands here.
+	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// PauseSubscriberParams defines parameters for PauseSubscriber.
+type PauseSubscriberParams struct {
+	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
+	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
+	// subscriber that is not there is a 404 whatever stands here.
+	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+}
+
+// ResumeSubscriberParams defines parameters for ResumeSubscriber.
+type ResumeSubscriberParams struct {
+	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
+	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
+	// subscriber that is not there is a 404 whatever stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 }
 
@@ -1015,6 +1046,9 @@ type PatchSubscriberJSONRequestBody = SubscriberPatch
 
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
+	// GetRoot Go to the on-call page
+	// (GET /)
+	GetRoot(w http.ResponseWriter, r *http.Request)
 	// GetHealth Is the process alive
 	// (GET /healthz)
 	GetHealth(w http.ResponseWriter, r *http.Request)
@@ -1068,15 +1102,21 @@ type ServerInterface interface {
 	PatchSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PatchSubscriberParams)
 	// PauseSubscriber Put a subscriber on hold
 	// (POST /v1/subscribers/{subscriber_id}/pause)
-	PauseSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID)
+	PauseSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PauseSubscriberParams)
 	// ResumeSubscriber End a subscriber's pause
 	// (POST /v1/subscribers/{subscriber_id}/resume)
-	ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID)
+	ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params ResumeSubscriberParams)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
 
 type Unimplemented struct{}
+
+// GetRoot Go to the on-call page
+// (GET /)
+func (_ Unimplemented) GetRoot(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
 
 // GetHealth Is the process alive
 // (GET /healthz)
@@ -1182,13 +1222,13 @@ func (_ Unimplemented) PatchSubscriber(w http.ResponseWriter, r *http.Request, s
 
 // PauseSubscriber Put a subscriber on hold
 // (POST /v1/subscribers/{subscriber_id}/pause)
-func (_ Unimplemented) PauseSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID) {
+func (_ Unimplemented) PauseSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PauseSubscriberParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
 // ResumeSubscriber End a subscriber's pause
 // (POST /v1/subscribers/{subscriber_id}/resume)
-func (_ Unimplemented) ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID) {
+func (_ Unimplemented) ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params ResumeSubscriberParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1200,6 +1240,20 @@ type ServerInterfaceWrapper struct {
 }
 
 type MiddlewareFunc func(http.Handler) http.Handler
+
+// GetRoot operation middleware
+func (siw *ServerInterfaceWrapper) GetRoot(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRoot(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
 
 // GetHealth operation middleware
 func (siw *ServerInterfaceWrapper) GetHealth(w http.ResponseWriter, r *http.Request) {
@@ -1515,6 +1569,27 @@ func (siw *ServerInterfaceWrapper) DeleteSubscriber(w http.ResponseWriter, r *ht
 		return
 	}
 
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.DeleteSubscriber(w, r, subscriberID, params)
 	}))
@@ -1617,8 +1692,32 @@ func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *htt
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PauseSubscriberParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.PauseSubscriber(w, r, subscriberID)
+		siw.Handler.PauseSubscriber(w, r, subscriberID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1643,8 +1742,32 @@ func (siw *ServerInterfaceWrapper) ResumeSubscriber(w http.ResponseWriter, r *ht
 		return
 	}
 
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResumeSubscriberParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "If-Match" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("If-Match")]; found {
+		var IfMatch IfMatch
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "If-Match", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "If-Match", valueList[0], &IfMatch, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "If-Match", Err: err})
+			return
+		}
+
+		params.IfMatch = IfMatch
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.ResumeSubscriber(w, r, subscriberID)
+		siw.Handler.ResumeSubscriber(w, r, subscriberID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1767,6 +1890,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		ErrorHandlerFunc:   options.ErrorHandlerFunc,
 	}
 
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/", wrapper.GetRoot)
+	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/healthz", wrapper.GetHealth)
 	})

@@ -86,7 +86,11 @@ func (v validating) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp.Body = again(got)
 	status, header := resp.StatusCode, resp.Header
 	defer func() { resp.StatusCode, resp.Header = status, header }()
-	if code := problemCode(got); code == "method_not_allowed" || code == "not_found" && !known(c, r) {
+	switch code := problemCode(got); {
+	case code == "cross_origin_refused", code == "host_not_allowed":
+		// Of any path and method, as is the 404 of a path that there is not.
+		as.Method, as.URL.Path, as.URL.RawQuery = http.MethodPost, "/v1/events", ""
+	case code == "method_not_allowed" || code == "not_found" && !known(c, r):
 		as.Method, as.URL.Path, resp.StatusCode = http.MethodGet, "/v1/events/x", http.StatusNotFound
 		if code == "method_not_allowed" && resp.Header.Get("Allow") == "" {
 			v.t.Errorf("%s %s: 405 without Allow", r.Method, r.URL.Path)

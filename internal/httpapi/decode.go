@@ -87,6 +87,9 @@ func readAll(r *http.Request) ([]byte, error) {
 // inspect walks a body once before it is decoded: UTF-8, depth, syntax, one
 // object and nothing after it, and no repeated name or null outside of data.
 func inspect(body []byte) error {
+	if err := byteOrderMark(body); err != nil {
+		return err
+	}
 	if at := invalidUTF8(body); at >= 0 {
 		return fail(ProblemCodeInvalidUTF8, "The byte at offset %d is not part of any UTF-8 character. Encode the body as UTF-8.", at)
 	}
@@ -108,6 +111,18 @@ func inspect(body []byte) error {
 	}
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return fail(ProblemCodeInvalidJSON, "There is more after the JSON object, from byte %d. Send one object and nothing else.", dec.InputOffset())
+	}
+	return nil
+}
+
+// byteOrderMark refuses what some editors put in front, unseen (RFC 8259, 8.1):
+// what a parser says of it sends people looking elsewhere.
+func byteOrderMark(body []byte) error {
+	switch {
+	case bytes.HasPrefix(body, []byte("\xef\xbb\xbf")):
+		return fail(ProblemCodeInvalidJSON, "The body begins with a byte order mark (the bytes EF BB BF). Send it without one.")
+	case bytes.HasPrefix(body, []byte("\xff\xfe")), bytes.HasPrefix(body, []byte("\xfe\xff")):
+		return fail(ProblemCodeInvalidUTF8, "The body begins with a byte order mark of UTF-16 or UTF-32. Encode it as UTF-8, without one.")
 	}
 	return nil
 }

@@ -5,6 +5,8 @@
 // deps.go and writes JSON; it decides nothing about events or deliveries.
 //
 //	httpapi.go     New: the router and the order of its middlewares
+//	local.go       which hosts and which sites' pages may ask at all
+//	query.go       the query in, strictly
 //	decode.go      a body in, strictly: every byte is accounted for
 //	problem.go     every error out, in one form and at one place
 //	middleware.go  request id, one log line, recover, limits of size and time

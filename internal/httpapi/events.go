@@ -18,6 +18,13 @@ import (
 // have 10,000, and one pipeline of those would hold up everyone else's.
 const viewChunk = 500
 
+// What to do after a post whose fate is not known.
+const (
+	repeatEvent         = "Whether the event was stored is not known. Send the same one again with the same id: it is stored once."
+	repeatNamelessEvent = "Whether the event was stored is not known, and it has no id to tell it by: sent again it may be a second event. " +
+		"Send an id with every event, and posting again is safe."
+)
+
 // PostEvent accepts an event.
 func (s *server) PostEvent(w http.ResponseWriter, r *http.Request) {
 	s.run(w, r, workTimeout, s.postEvent)
@@ -38,6 +45,10 @@ func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 			// believes that its posts can be repeated.
 			return badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id")
 		}
+	}
+	noteOf(r).repeat = repeatEvent
+	if in.ID == nil {
+		noteOf(r).repeat = repeatNamelessEvent
 	}
 	receipt, err := s.deps.Ingest.Submit(r.Context(), p)
 	if err != nil {

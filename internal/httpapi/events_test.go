@@ -103,6 +103,8 @@ func TestPostEventRefuses(t *testing.T) {
 	}{
 		{"empty", "", ProblemCodeInvalidJSON, nil},
 		{"blank", "  \n", ProblemCodeInvalidJSON, nil},
+		{"byte order mark", "\xef\xbb\xbf" + ok, ProblemCodeInvalidJSON, nil},
+		{"UTF-16", "\xff\xfe{\x00}\x00", ProblemCodeInvalidUTF8, nil},
 		{"cut", ok[:len(ok)-1], ProblemCodeInvalidJSON, nil},
 		{"cut in data", ok[:len(ok)-3], ProblemCodeInvalidJSON, nil},
 		{"not JSON", `{'type':1}`, ProblemCodeInvalidJSON, nil},
@@ -252,5 +254,16 @@ func TestGetEvent(t *testing.T) {
 	r.views.err = fmt.Errorf("event: %w", schedule.ErrUnavailable)
 	if a := r.do("GET", "/v1/events/evt_2", ""); wantProblem(t, a, ProblemCodeUnavailable).Code == "" || a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
+	}
+}
+
+func TestByteOrderMarkIsNamed(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, mark := range []string{"\xef\xbb\xbf", "\xff\xfe", "\xfe\xff"} {
+		a := r.do("POST", "/v1/events", mark+post(`1`))
+		if !strings.Contains(a.body, "begins with a byte order mark") {
+			t.Errorf("%x: %s", mark, a.body)
+		}
 	}
 }

@@ -68,6 +68,7 @@ func newServer(d Deps) *server {
 		s.guard,
 		identify,
 		s.report,
+		s.local,
 		middleware.GetHead,
 		otelhttp.NewMiddleware("http",
 			otelhttp.WithTracerProvider(s.deps.TracerProvider),
@@ -83,8 +84,12 @@ func newServer(d Deps) *server {
 	})
 	s.router.MethodNotAllowed(s.methodNotAllowed)
 	HandlerWithOptions(s, ChiServerOptions{
-		BaseRouter: s.router,
+		BaseRouter:  s.router,
+		Middlewares: []MiddlewareFunc{s.knownQuery},
 		ErrorHandlerFunc: func(w http.ResponseWriter, r *http.Request, err error) {
+			if bad := checkQuery(r); bad != nil { // it says more
+				err = bad
+			}
 			s.fail(w, r, parameterFailure(err))
 		},
 	})
@@ -145,9 +150,12 @@ func (s *server) run(w http.ResponseWriter, r *http.Request, limit time.Duration
 func parameterFailure(err error) error {
 	var format *InvalidParamFormatError
 	var many *TooManyValuesForParamError
+	var known *failure
 	switch {
+	case errors.As(err, &known):
+		return known
 	case errors.As(err, &format):
-		return badParameter(ProblemCodeInvalidParameter, format.ParamName, "has the wrong form; /openapi.yaml says what it takes")
+		return badParameter(ProblemCodeInvalidParameter, format.ParamName, must(format.ParamName))
 	case errors.As(err, &many):
 		return badParameter(ProblemCodeInvalidParameter, many.ParamName, "is given more than once; send it once")
 	}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -23,6 +24,9 @@ type note struct {
 	err       error
 	ids       []slog.Attr // event_id, delivery_id, subscriber_id
 	trace     string
+	// repeat is what to do when nobody knows whether the request took effect;
+	// empty for what repeatable says.
+	repeat string
 }
 
 type noteKey struct{}
@@ -126,7 +130,7 @@ func (s *server) line(r *http.Request, ww middleware.WrapResponseWriter, took ti
 
 // quiet routes are asked all the time by machines; their successes are no news.
 var quiet = map[string]bool{
-	"/healthz": true, "/readyz": true, "/metrics": true, "/v1/oncall": true,
+	"/": true, "/healthz": true, "/readyz": true, "/metrics": true, "/v1/oncall": true,
 	"/oncall": true, "/oncall/events": true, "/oncall/static/{file}": true,
 }
 
@@ -169,12 +173,16 @@ func traced(next http.Handler) http.Handler {
 	})
 }
 
-// guard bounds every body and sets what every answer carries.
+// guard bounds every body and sets what every answer carries. An If-Match in
+// several lines becomes the one that it stands for (RFC 9110, 5.3).
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store") // answers hold secrets and states
 		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
+		if lines := r.Header[ifMatchHeader]; len(lines) > 1 {
+			r.Header[ifMatchHeader] = []string{strings.Join(lines, ", ")}
+		}
 		next.ServeHTTP(w, r)
 	})
 }

@@ -27,7 +27,7 @@ import (
 func TestUnknownPathsAndMethods(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	for _, path := range []string{"/", "/v1", "/v1/", "/v2/events", "/v1/events/", "/v1/events/a/b", "/oncall/", "/%2e%2e/etc", "/v1/subscribers/x/resume/"} {
+	for _, path := range []string{"/v1", "/v1/", "/v2/events", "/v1/events/", "/v1/events/a/b", "/oncall/", "/%2e%2e/etc", "/v1/subscribers/x/resume/"} {
 		wantProblem(t, r.do("GET", path, ""), ProblemCodeNotFound)
 	}
 	for _, c := range [][3]string{
@@ -92,16 +92,18 @@ func TestOneLogLinePerRequest(t *testing.T) {
 	t.Parallel()
 	recorder := tracetest.NewSpanRecorder()
 	r := newRig(t, func(d *Deps) { d.TracerProvider = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder)) })
-	r.do("GET", "/v1/subscribers/sub_1?token=s3cret", "")
+	r.do("GET", "/v1/subscribers/sub_1", "")
+	r.do("GET", "/v1/subscribers?token=s3cret&s3cret", "")
 	r.do("GET", "/v1/nowhere/s?token=s3cret", "")
 	r.do("POST", "/v1/events", post(`1`))
 	r.do("GET", "/healthz", "")
 	lines := r.lines()
-	if len(lines) != 4 {
+	if len(lines) != 5 {
 		t.Fatalf("%d lines: %s", len(lines), r.log)
 	}
 	for i, want := range []map[string]any{
 		{"level": "INFO", "method": "GET", "route": "/v1/subscribers/{subscriber_id}", "status": 404.0, "code": "not_found", "subscriber_id": "sub_1"},
+		{"level": "INFO", "route": "/v1/subscribers", "status": 400.0, "code": "invalid_parameter"},
 		{"level": "INFO", "route": "", "path": "/v1/nowhere/s", "status": 404.0},
 		{"level": "INFO", "route": "/v1/events", "status": 202.0, "event_id": "evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV", "bytes_in": float64(len(post(`1`)))},
 		{"level": "DEBUG", "route": "/healthz", "status": 200.0},
@@ -117,7 +119,10 @@ func TestOneLogLinePerRequest(t *testing.T) {
 			}
 		}
 	}
-	if lines[2]["trace_id"] == nil || lines[3]["trace_id"] != nil {
+	if strings.Contains(r.log.String(), "s3cret") {
+		t.Errorf("the log tells the query: %s", r.log)
+	}
+	if lines[3]["trace_id"] == nil || lines[4]["trace_id"] != nil {
 		t.Error("the trace of the post is not named, or a probe has one")
 	}
 	checkSpans(t, recorder.Ended())
@@ -137,7 +142,7 @@ func checkSpans(t *testing.T, spans []sdktrace.ReadOnlySpan) {
 			}
 		}
 	}
-	if got := strings.Join(names, ", "); got != "GET /v1/subscribers/{subscriber_id}, GET, POST /v1/events" {
+	if got := strings.Join(names, ", "); got != "GET /v1/subscribers/{subscriber_id}, GET /v1/subscribers, GET, POST /v1/events" {
 		t.Errorf("spans are %s", got)
 	}
 }
@@ -184,6 +189,10 @@ func TestOperations(t *testing.T) {
 		if a := r.do("GET", "/readyz", ""); wantProblem(t, a, ProblemCodeUnavailable).Detail == "" || a.header.Get("Retry-After") == "" {
 			t.Error("no Retry-After")
 		}
+	}
+	r.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	if a := r.do("GET", "/", ""); a.status != http.StatusTemporaryRedirect || a.header.Get("Location") != "/oncall" {
+		t.Errorf("/ gives %d to %q", a.status, a.header.Get("Location"))
 	}
 	for _, path := range []string{"/metrics", "/oncall", "/v1/oncall", "/oncall/events", "/oncall/static/a.css"} {
 		wantProblem(t, r.do("GET", path, ""), ProblemCodeNotFound) // nobody serves it here
@@ -294,7 +303,7 @@ func (p *pipe) do(method, path string) answer {
 		DialContext:       func(context.Context, string, string) (net.Conn, error) { return p.dial(), nil },
 		DisableKeepAlives: true,
 	}
-	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://pipe"+path, http.NoBody)
+	req, err := http.NewRequestWithContext(p.t.Context(), method, "http://localhost"+path, http.NoBody)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -319,8 +328,8 @@ func TestSlowClients(t *testing.T) {
 		want time.Duration
 		says string
 	}{
-		"body":    {"POST /v1/events HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{\"type\":", bodyTimeout, "HTTP/1.1 408 "},
-		"headers": {"POST /v1/events HTTP/1.1\r\nHost: x\r\n", headerTimeout, ""},
+		"body":    {"POST /v1/events HTTP/1.1\r\nHost: [::1]\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{\"type\":", bodyTimeout, "HTTP/1.1 408 "},
+		"headers": {"POST /v1/events HTTP/1.1\r\nHost: [::1]\r\n", headerTimeout, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -366,7 +375,7 @@ func TestSlowWorkIsNotCutByTheBodysDeadline(t *testing.T) {
 		conn := p.dial()
 		defer conn.Close()
 		body := post(`1`)
-		_, err := fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		_, err := fmt.Fprintf(conn, "POST /v1/events HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		if err != nil {
 			t.Fatal(err)
 		}

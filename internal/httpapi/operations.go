@@ -9,6 +9,15 @@ import (
 	"github.com/fanout/fanout/api"
 )
 
+// GetRoot sends a person to the page: there is no other at this server.
+func (s *server) GetRoot(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Location", "/oncall")
+		w.WriteHeader(http.StatusTemporaryRedirect)
+		return nil
+	})
+}
+
 // GetOnCall, GetOnCallPage, GetOnCallFile, StreamOnCall and GetMetrics hand over
 // to what other packages serve.
 func (s *server) GetOnCall(w http.ResponseWriter, r *http.Request) {

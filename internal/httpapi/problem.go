@@ -47,6 +47,8 @@ var kinds = map[ProblemCode]struct {
 	ProblemCodeInvalidRequest:       {http.StatusUnprocessableEntity, "A rule is broken"},
 	ProblemCodeMaxFanoutExceeded:    {http.StatusUnprocessableEntity, "Too many subscribers match"},
 	ProblemCodeNotFound:             {http.StatusNotFound, "Not found"},
+	ProblemCodeCrossOriginRefused:   {http.StatusForbidden, "Sent by another site's page"},
+	ProblemCodeHostNotAllowed:       {http.StatusMisdirectedRequest, "Not this server's host"},
 	ProblemCodeMethodNotAllowed:     {http.StatusMethodNotAllowed, "Method not allowed"},
 	ProblemCodeEventConflict:        {http.StatusConflict, "Event id already used"},
 	ProblemCodeVersionConflict:      {http.StatusConflict, "Changed at the same moment"},
@@ -101,17 +103,17 @@ func badField(pointer, detail string) *failure {
 
 // failureOf says what a client is told about an error of the packages below. An
 // error that it does not know is ours, and its text stays in the log.
-func failureOf(err error) *failure {
+func failureOf(r *http.Request, err error) *failure {
 	var f *failure
 	if errors.As(err, &f) {
 		return f
 	}
-	f = judge(err)
+	f = judge(r, err)
 	f.cause = err
 	return f
 }
 
-func judge(err error) *failure {
+func judge(r *http.Request, err error) *failure {
 	var post *ingest.Invalid
 	var draft *subscriber.Invalid
 	switch {
@@ -141,13 +143,34 @@ func judge(err error) *failure {
 		f := fail(ProblemCodeStorageFull, "Redis is full and nothing was stored. Send the same request again later.")
 		f.retryAfter = retryFull
 		return f
+	case errors.Is(err, schedule.ErrRefused):
+		return unavailable("Redis is there and refuses to work for now, as while it starts, is read-only, or lacks replicas, " +
+			"disk or a part of its cluster. Nothing was stored. Send the same request again.")
 	case isUnavailable(err):
-		f := fail(ProblemCodeUnavailable, "Redis did not answer in time. Whether the request took effect is not known; "+
-			"send the same one again.")
-		f.retryAfter = retryUnavailable
-		return f
+		return unavailable("Redis did not answer in time. " + repeatable(r))
 	}
 	return fail(ProblemCodeInternal, "Something is wrong on our side. The logs have it under this request_id.")
+}
+
+func unavailable(detail string) *failure {
+	return &failure{code: ProblemCodeUnavailable, detail: detail, retryAfter: retryUnavailable}
+}
+
+// repeatable says what a client can do about a request that may or may not have
+// taken effect. Most can be sent again without harm; a handler of one that cannot
+// says so in the note.
+func repeatable(r *http.Request) string {
+	n := noteOf(r)
+	switch {
+	case n.repeat != "":
+		return n.repeat
+	case r.Method == http.MethodGet, r.Method == http.MethodHead:
+		return "Ask again; nothing was to be changed."
+	case len(r.Header[ifMatchHeader]) > 0:
+		return "Whether the request took effect is not known. It is safe to send the same one again; " +
+			"a 412 then says that the subscriber was changed, perhaps by the first."
+	}
+	return "Whether the request took effect is not known. It is safe to send the same one again."
 }
 
 // isUnavailable: no answer from Redis, or none in the request's time. A context
@@ -166,7 +189,7 @@ func isUnavailable(err error) bool {
 // fail renders an error as application/problem+json (RFC 9457). It is the only
 // place that does.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	f := failureOf(err)
+	f := failureOf(r, err)
 	kind := kinds[f.code]
 	n := noteOf(r)
 	n.code, n.err = f.code, f

@@ -169,8 +169,13 @@ func (r *rig) send(method, path, body string, headers ...string) (answer, error)
 		req.Header.Set("Content-Type", "application/json")
 	}
 	for _, h := range headers {
-		name, value, _ := strings.Cut(h, ": ")
-		req.Header.Set(name, value)
+		name, value, ok := strings.Cut(h, ": ")
+		if ok {
+			req.Header.Set(name, value)
+		}
+		if name == "Host" {
+			req.Host = value
+		}
 	}
 	resp, err := r.client.Do(req)
 	if err != nil {

@@ -6,15 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 )
 
-// anyVersion is the store's word for a change without If-Match.
-const anyVersion = -1
+// repeatCreate is what to do after a create whose fate is not known. Its id and its
+// secret are made here, so nothing tells a second one from the first.
+const repeatCreate = "The subscriber may have been made. List the account's subscribers (GET /v1/subscribers) before you send it again: " +
+	"a second create is a second subscriber, and its endpoint gets every event twice. " +
+	"If it is there, delete it and create it anew, for its secret is not shown again."
 
 // CreateSubscriber registers a subscriber and shows its secret for the only time.
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
@@ -23,6 +25,7 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
 		if err := decode(r, &draft); err != nil {
 			return err
 		}
+		noteOf(r).repeat = repeatCreate
 		sub, err := s.deps.Subscribers.Create(r.Context(), draft)
 		if err != nil {
 			return fmt.Errorf("create subscriber: %w", err)
@@ -74,48 +77,52 @@ func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id Subscr
 }
 
 // PatchSubscriber changes a subscriber.
-func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, p PatchSubscriberParams) {
+func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ PatchSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
-		version, err := ifMatch(r, p.IfMatch)
-		if err != nil {
-			return err
-		}
 		var draft SubscriberPatch
 		if err := decode(r, &draft); err != nil {
 			return err
 		}
-		if !usableID(id, "_") {
-			return notFound("subscriber")
-		}
-		noteOf(r).id("subscriber_id", id)
-		sub, err := s.deps.Subscribers.Patch(r.Context(), id, version, draft)
-		if version != anyVersion && errors.Is(err, schedule.ErrVersion) {
-			return &failure{
-				code: ProblemCodePreconditionFailed, cause: err,
-				detail: "The subscriber is not at the version of If-Match any more. Get it, look, and change it again.",
-			}
-		}
-		return writeSubscriber(w, sub, err)
+		return s.change(w, r, id, draft)
 	})
 }
 
 // PauseSubscriber puts a subscriber on hold.
-func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID) {
-	s.setPaused(w, r, id, true)
-}
-
-// ResumeSubscriber ends a pause.
-func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID) {
-	s.setPaused(w, r, id, false)
-}
-
-func (s *server) setPaused(w http.ResponseWriter, r *http.Request, id string, paused bool) {
-	s.answerSubscriber(w, r, id, func(ctx context.Context) (subscriber.Subscriber, error) {
-		return s.deps.Subscribers.Patch(ctx, id, anyVersion, subscriber.Draft{Paused: &paused})
+func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ PauseSubscriberParams) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		return s.change(w, r, id, subscriber.Draft{Paused: new(true)})
 	})
 }
 
-// DeleteSubscriber ends a subscriber.
+// ResumeSubscriber ends a pause.
+func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ ResumeSubscriberParams) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		return s.change(w, r, id, subscriber.Draft{Paused: new(false)})
+	})
+}
+
+// change lays a draft over a subscriber, at the version of If-Match if there is
+// one, and answers with what it has become.
+func (s *server) change(w http.ResponseWriter, r *http.Request, id string, draft subscriber.Draft) error {
+	if !usableID(id, "_") {
+		return notFound("subscriber")
+	}
+	noteOf(r).id("subscriber_id", id)
+	cond := ifMatch(r)
+	version, err := s.atVersion(r.Context(), id, cond)
+	if err != nil {
+		return subscriberError(err)
+	}
+	sub, err := s.deps.Subscribers.Patch(r.Context(), id, version, draft)
+	if cond.given && errors.Is(err, schedule.ErrVersion) {
+		return preconditionFailed(err)
+	}
+	return writeSubscriber(w, sub, err)
+}
+
+// DeleteSubscriber ends a subscriber. If-Match is compared before the tombstone is
+// written and not with it: a change that is made between the two, within a
+// millisecond or so, is deleted unseen.
 func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, p DeleteSubscriberParams) {
 	wait, limit := true, deleteTimeout
 	if p.Wait != nil && *p.Wait == 0 {
@@ -129,9 +136,17 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 			return notFound("subscriber")
 		}
 		noteOf(r).id("subscriber_id", id)
+		if err := s.mayDelete(r.Context(), id, ifMatch(r)); err != nil {
+			return err
+		}
 		res, err := s.deps.Subscribers.Delete(r.Context(), id, wait)
 		status := http.StatusOK
 		switch {
+		case errors.Is(err, schedule.ErrRefused):
+			// Perhaps with its tombstone written: "nothing was stored" may be untrue.
+			f := unavailable("Redis refuses to work for now. The delete may have begun; send the same request again to finish it.")
+			f.cause = err
+			return f
 		case errors.Is(err, context.DeadlineExceeded) && r.Context().Err() != nil && !res.Done():
 			// The time of this request is up, not the patience of Redis: the
 			// tombstone stands, and what is left ends by itself.
@@ -162,14 +177,18 @@ func (s *server) answerSubscriber(w http.ResponseWriter, r *http.Request, id str
 }
 
 func writeSubscriber(w http.ResponseWriter, sub subscriber.Subscriber, err error) error {
-	if errors.Is(err, schedule.ErrNotFound) {
-		return &failure{code: ProblemCodeNotFound, detail: "There is no subscriber with this id, or it was deleted.", cause: err}
-	}
 	if err != nil {
-		return err
+		return subscriberError(err)
 	}
 	w.Header().Set("ETag", etag(sub.Version))
 	return writeJSON(w, http.StatusOK, subscriberView(sub))
+}
+
+func subscriberError(err error) error {
+	if errors.Is(err, schedule.ErrNotFound) {
+		return &failure{code: ProblemCodeNotFound, detail: "There is no subscriber with this id, or it was deleted.", cause: err}
+	}
+	return err
 }
 
 // subscriberView is what a subscriber looks like to its owner: its URL whole, its
@@ -190,27 +209,6 @@ func createdView(sub subscriber.Subscriber) SubscriberCreated {
 		CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Warnings: v.Warnings,
 		Secret: sub.Secrets[0].Value,
 	}
-}
-
-func etag(version int64) string { return `"` + strconv.FormatInt(version, 10) + `"` }
-
-// ifMatch reads the version that a change is based on (RFC 9110, 13.1.1). "*"
-// asks only that the subscriber is there, as any change does. A weak tag never
-// matches, nor does one that was never given out: both are a version that is not.
-func ifMatch(r *http.Request, header string) (int64, error) {
-	if _, given := r.Header["If-Match"]; !given || header == "*" {
-		return anyVersion, nil
-	}
-	if strings.Contains(header, ",") {
-		return 0, badParameter(ProblemCodeInvalidParameter, "If-Match", "holds several tags; send the one that the change is based on")
-	}
-	inner, ok := strings.CutPrefix(header, `"`)
-	inner, closed := strings.CutSuffix(inner, `"`)
-	version, err := strconv.ParseInt(inner, 10, 64)
-	if !ok || !closed || err != nil || version < 0 || etag(version) != header {
-		return 0, fail(ProblemCodePreconditionFailed, "If-Match is not an ETag of this subscriber. Get it and send its ETag as it came.")
-	}
-	return version, nil
 }
 
 // cursorPrefix names what a cursor is made of, so that another form can follow.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 )
@@ -99,7 +100,7 @@ func TestPatchSubscriber(t *testing.T) {
 
 	for header, status := range map[string]int{
 		`If-Match: "1"`: 412, `If-Match: W/"2"`: 412, `If-Match: 2`: 412, `If-Match: "02"`: 412, `If-Match: "x"`: 412,
-		`If-Match: "-1"`: 412, `If-Match: ""`: 412, `If-Match: "2", "3"`: 400, `If-Match: *`: 200, `If-Match: "2"`: 200,
+		`If-Match: "-1"`: 412, `If-Match: ""`: 412, `If-Match: *`: 200, `If-Match: "2"`: 200,
 	} {
 		// The same name again is no change, so the version stays.
 		if a := r.do("PATCH", path, `{"paused":false}`, header); a.status != status {
@@ -108,6 +109,78 @@ func TestPatchSubscriber(t *testing.T) {
 	}
 	wantProblem(t, r.do("PATCH", path, `{"name":"x"}`, `If-Match: "1"`), ProblemCodePreconditionFailed)
 	wantProblem(t, r.do("PATCH", "/v1/subscribers/sub_none", `{"name":"x"}`), ProblemCodeNotFound)
+}
+
+// Every change of a subscriber takes If-Match alike.
+func TestIfMatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, op := range [][2]string{{"PATCH", ""}, {"POST", "/pause"}, {"POST", "/resume"}, {"DELETE", ""}} {
+		for header, matches := range map[string]bool{
+			"": true, `*`: true, `"2"`: true, `"1", "2"`: true, ` "2" ,"9"`: true, `W/"1", "2"`: true, `"x,y", "2"`: true,
+			`"1"`: false, `"3"`: false, `W/"2"`: false, `2`: false, `"2`: false, `"02"`: false, `"-1"`: false, `"1", "3"`: false, `W/"2", "1"`: false,
+			`*, "1"`: false, `,`: false,
+		} {
+			path := "/v1/subscribers/" + r.create(minimal).ID
+			r.do("PATCH", path, `{"name":"second version"}`)
+			body, headers := "", []string{}
+			if op[0] == "PATCH" {
+				body = `{"name":"third"}`
+			}
+			if header != "" {
+				headers = append(headers, "If-Match: "+header)
+			}
+			a := r.do(op[0], path+op[1], body, headers...)
+			if !matches {
+				wantProblem(t, a, ProblemCodePreconditionFailed)
+				if got := into[Subscriber](t, r.do("GET", path, ""), 200); got.Version != 2 || got.Paused {
+					t.Errorf("%s %s: If-Match: %s: refused and done all the same: %+v", op[0], op[1], header, got)
+				}
+			} else if a.status != http.StatusOK {
+				t.Errorf("%s %s: If-Match: %s: %d %s", op[0], op[1], header, a.status, a.body)
+			}
+		}
+		// A subscriber that is not there is just that (RFC 9110, 13.2.1).
+		for _, header := range []string{`*`, `"1"`, `"1", "2"`, `W/"1"`} {
+			body := ""
+			if op[0] == "PATCH" {
+				body = `{}`
+			}
+			wantProblem(t, r.do(op[0], "/v1/subscribers/sub_none"+op[1], body, "If-Match: "+header), ProblemCodeNotFound)
+		}
+	}
+}
+
+// A list may come in several lines.
+func TestIfMatchInLines(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/v1/subscribers/" + r.create(minimal).ID
+	for second, want := range map[string]int{`"1"`: 200, `"8"`: 412} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, r.url+path+"/resume", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["If-Match"] = []string{`"9"`, second}
+		resp, err := http.DefaultTransport.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%v: %d, want %d", req.Header["If-Match"], resp.StatusCode, want)
+		}
+	}
+}
+
+// To delete again is to finish the delete, whatever version it had.
+func TestDeleteAgainIfMatch(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/v1/subscribers/" + r.create(minimal).ID
+	for range 2 {
+		into[SubscriberDeleted](t, r.do("DELETE", path, "", `If-Match: "1"`), 200)
+	}
 }
 
 func TestSubscriberRefusals(t *testing.T) {
@@ -316,4 +389,41 @@ func TestSubscribersAway(t *testing.T) {
 	wantProblem(t, r.do("POST", "/v1/subscribers", minimal), ProblemCodeStorageFull)
 	failWith = schedule.ErrVersion
 	wantProblem(t, r.do("PATCH", path, `{"name":"y"}`), ProblemCodeVersionConflict)
+}
+
+// What to do after no answer from Redis depends on what was asked: some requests
+// must not be sent again blindly, and a refusal is not a doubt.
+func TestAdviceByRoute(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	path := "/v1/subscribers/" + r.create(minimal).ID
+	named := `{"id":"evt_1",` + post(`1`)[1:]
+	for _, c := range []struct{ method, path, body, header, away, refused string }{
+		{"POST", "/v1/subscribers", minimal, "", "List the account's subscribers", "Nothing was stored."},
+		{"POST", "/v1/events", named, "", "Send the same one again with the same id", "Nothing was stored."},
+		{"POST", "/v1/events", post(`1`), "", "it may be a second event", "Nothing was stored."},
+		{"PATCH", path, `{"name":"x"}`, "", "It is safe to send the same one again.", "Nothing was stored."},
+		{"PATCH", path, `{"name":"x"}`, `If-Match: "1"`, "a 412 then says", "Nothing was stored."},
+		{"POST", path + "/pause", "", "", "It is safe to send the same one again.", "Nothing was stored."},
+		{"POST", path + "/resume", "", "", "It is safe to send the same one again.", "Nothing was stored."},
+		{"DELETE", path, "", "", "It is safe to send the same one again.", "The delete may have begun"},
+		{"GET", path, "", "", "Ask again; nothing was to be changed.", "Nothing was stored."},
+		{"GET", "/v1/deliveries/dlv_3f9a7k2m4n6p8q0r1s3t5v70", "", "", "Ask again", "Nothing was stored."},
+	} {
+		for want, err := range map[string]error{
+			c.away:    fmt.Errorf("op: %w", schedule.ErrUnavailable),
+			c.refused: fmt.Errorf("op: %w: %w: READONLY", schedule.ErrUnavailable, schedule.ErrRefused),
+		} {
+			r.memory.Before = func(context.Context, string) error { return err }
+			r.ingest.do = func(context.Context, ingest.Post) (ingest.Receipt, error) { return ingest.Receipt{}, err }
+			r.views.err = err
+			p := wantProblem(t, r.do(c.method, c.path, c.body, "Content-Type: application/json", c.header), ProblemCodeUnavailable)
+			if !strings.Contains(p.Detail, want) {
+				t.Errorf("%s %s %s: %v: %q does not say %q", c.method, c.path, c.header, err, p.Detail, want)
+			}
+			if c.method == "POST" && c.path == "/v1/subscribers" && strings.Contains(strings.ToLower(p.Detail), "send the same one again") {
+				t.Errorf("a create is to be repeated: %q", p.Detail)
+			}
+		}
+	}
 }
