@@ -190,3 +190,34 @@ func TestPatchGivesUpOnAContest(t *testing.T) {
 		t.Errorf("a patch of one version: %v after %d tries", err, puts)
 	}
 }
+
+// late is a context that is told of its deadline after others are: a socket's own
+// timer may run first.
+type late struct {
+	context.Context
+
+	end time.Time
+}
+
+func (l late) Deadline() (time.Time, bool) { return l.end, true }
+
+func TestDeleteSaysThatItsTimeIsUpBeforeItsContextDoes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m, store := newStore(t)
+		s := create(t, store, subscriber.Draft{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second+time.Millisecond)
+		defer cancel()
+		m.Before = func(_ context.Context, op string) error {
+			if op == "cancel pending" {
+				time.Sleep(time.Second) // until the socket's deadline
+				return schedule.ErrUnavailable
+			}
+			return nil
+		}
+		_, err := store.Delete(late{ctx, time.Now().Add(time.Second)}, s.ID, true)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
