@@ -91,6 +91,9 @@ var classPair = regexp.MustCompile(`^([a-z][a-z0-9_]{0,31})=(\S+)$`)
 
 const maxClasses = 16
 
+// otherClass is where on-call shows what no class here covers.
+const otherClass = "other"
+
 // UnmarshalText adds "name=age,name=age"; an age is a positive Go duration.
 func (c *Classes) UnmarshalText(b []byte) error {
 	if *c == nil {
@@ -100,6 +103,9 @@ func (c *Classes) UnmarshalText(b []byte) error {
 		m := classPair.FindStringSubmatch(pair)
 		if m == nil {
 			return fmt.Errorf("class %q: want name=age, such as standard=60s, the name in a-z, 0-9 and _", pair)
+		}
+		if m[1] == otherClass {
+			return fmt.Errorf("class %s: the name stands for the classes that are not configured", otherClass)
 		}
 		age, err := time.ParseDuration(m[2])
 		if err != nil || age <= 0 {

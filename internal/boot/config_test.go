@@ -185,7 +185,7 @@ func TestClasses(t *testing.T) {
 	if c, err := parse(t, "", "--class=gold=1s"); err != nil || !cmp.Equal(Classes{"gold": time.Second}, c.Classes) {
 		t.Errorf("got %v, %v; want gold alone", c.Classes, err)
 	}
-	for _, bad := range []string{"", "standard", "standard=", "standard=0s", "standard=-1s", "Standard=1s", "a b=1s", "a=1", "=1s"} {
+	for _, bad := range []string{"", "standard", "standard=", "standard=0s", "standard=-1s", "Standard=1s", "a b=1s", "a=1", "=1s", "other=1s"} {
 		if _, err := parse(t, "", "--class="+bad); err == nil {
 			t.Errorf("class %q was accepted", bad)
 		}
