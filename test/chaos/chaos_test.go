@@ -26,6 +26,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -170,10 +171,18 @@ func play(t *testing.T, seed uint64) {
 	began := time.Now()
 	figures.seeds.Add(1)
 	faults := draw(seed, flags.round)
-	w := newWorld(t, fmt.Sprint(seed), cast{apis: 2, dispatchers: 2 + int(seed%2), fsync: flags.fsync})
+	c := cast{apis: 2, dispatchers: 2 + int(seed%2), fsync: flags.fsync}
+	loads := slices.ContainsFunc(faults, func(f fault) bool { return f.Kind == redisLoading })
+	if loads {
+		c.redis = slowLoading
+	}
+	w := newWorld(t, fmt.Sprint(seed), c)
 	defer w.close()
 	w.populate()
 	w.settleIn()
+	if loads {
+		w.makeLoadingSlow()
+	}
 
 	ctx, cancel := context.WithCancel(w.ctx)
 	var load group

@@ -17,7 +17,7 @@ type database struct {
 }
 
 // junkKeys is how many keys a restart that loads for long has to load.
-const junkKeys = 2000
+const junkKeys = 700
 
 func (w *world) hurtRedis(f fault) {
 	w.db.changes.Add(1)
@@ -98,6 +98,9 @@ func (w *world) adminLater(args ...any) {
 		_ = w.rdb.Do(ctx, args...).Err() // what it does to others is what counts
 	})
 }
+
+// slowLoading has each key of the file's base take 1 ms to load.
+var slowLoading = []string{"--key-load-delay", "1000"}
 
 // makeLoadingSlow has Redis rewrite its files with many keys in their base, each of
 // which takes key-load-delay to load.

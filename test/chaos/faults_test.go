@@ -70,7 +70,7 @@ var (
 		{redisSpin, 2, 300, 3000},
 		{redisFlush, 2, 0, 1},
 		{redisClients, 3, 0, 1},
-		{redisLoading, 1, 1000, 2500},
+		{redisLoading, 2, 500, 2500},
 	}
 	toProcess = []choice{{kill, 3, 50, 2500}, {freeze, 2, 200, 5000}}
 	toLink    = []choice{

@@ -34,7 +34,7 @@ func outages() []outage {
 		{name: "full", length: short, settles: true},
 		{name: "read-only", length: short},
 		{name: "without replicas", length: short},
-		{name: "restarted", length: func() time.Duration { return 0 }, redis: []string{"--key-load-delay", "1500"}},
+		{name: "restarted", length: func() time.Duration { return 0 }, redis: slowLoading},
 	}
 	for i, k := range []kind{kill, redisFull, redisReadOnly, redisNoReplicas, redisLoading} {
 		all[i].begin, all[i].end = f(k)
