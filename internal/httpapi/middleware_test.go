@@ -190,6 +190,12 @@ func TestOperations(t *testing.T) {
 			t.Error("no Retry-After")
 		}
 	}
+	for _, told := range []error{schedule.ErrUnsafe, schedule.ErrFull, schedule.ErrLayout, schedule.ErrRefused} {
+		notReady = fmt.Errorf("%w: set it to noeviction", told)
+		if d := wantProblem(t, r.do("GET", "/readyz", ""), ProblemCodeUnavailable).Detail; !strings.Contains(d, "set it to noeviction") {
+			t.Errorf("%v: /readyz says %q, and not what to set", told, d)
+		}
+	}
 	r.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	if a := r.do("GET", "/", ""); a.status != http.StatusTemporaryRedirect || a.header.Get("Location") != "/oncall" {
 		t.Errorf("/ gives %d to %q", a.status, a.header.Get("Location"))

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"strings"
 
 	"github.com/fanout/fanout/api"
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 // GetRoot sends a person to the page: there is no other at this server.
@@ -55,13 +58,29 @@ func (s *server) GetHealth(w http.ResponseWriter, r *http.Request) {
 }
 
 // GetReady says whether the process can do its work now.
+// notReady says what to do about it, where that is known: these errors name
+// settings and nobody's secret. Others may quote addresses.
+func notReady(err error) string {
+	for _, told := range []error{schedule.ErrUnsafe, schedule.ErrFull, schedule.ErrLayout, schedule.ErrRefused} {
+		if errors.Is(err, told) {
+			text := strings.ToValidUTF8(strings.ReplaceAll(err.Error(), "\n", "; "), "")
+			const most = 1500 // every primary of a cluster may have its sentence
+			return "Not ready: " + strings.ToValidUTF8(text[:min(len(text), most)], "") + "."
+		}
+	}
+	if errors.Is(err, schedule.ErrUnavailable) {
+		return "Not ready: Redis does not answer. The log says what was tried."
+	}
+	return "Not ready: the process cannot do its work now. Its log says why."
+}
+
 func (s *server) GetReady(w http.ResponseWriter, r *http.Request) {
 	s.run(w, r, readyTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		if s.deps.Ready != nil {
 			if err := s.deps.Ready(r.Context()); err != nil {
 				return &failure{
 					code: ProblemCodeUnavailable, retryAfter: retryUnavailable, cause: err,
-					detail: "Not ready: the process cannot do its work now. Its log says why.",
+					detail: notReady(err),
 				}
 			}
 		}
