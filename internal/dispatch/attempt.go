@@ -37,8 +37,8 @@ func (d *Dispatcher) attempt(ends life, l lease) {
 	t := d.execute(ends, l)
 	if t.unsent != "" {
 		claim := l.claim()
-		if t.unsent == releaseUnreadable {
-			claim.Wait = unreadableFor + rand.N(unreadableFor) //nolint:gosec // jitter needs no secrecy
+		if least := waitAfter[t.unsent]; least > 0 {
+			claim.Wait = least + rand.N(least) //nolint:gosec // jitter needs no secrecy
 		}
 		d.settler.giveBack(ends.settle, l.partition, []schedule.Claim{claim}, t.unsent)
 		d.loop.free(l)

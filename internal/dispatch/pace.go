@@ -35,6 +35,14 @@ const (
 	widestWindow = 2 * time.Second
 )
 
+// waitAfter is the least that a delivery waits after a release for what another
+// try may meet again, and half of the most: leased again at once, it would go
+// round as fast as Redis can.
+var waitAfter = map[releaseReason]time.Duration{
+	releaseUnreadable: unreadableFor,
+	releaseLate:       time.Second,
+}
+
 // pause is the wait after the nth failure in a row, from 0: full jitter over a
 // window that doubles from 50 ms to 2 s, so that a crowd of workers does not come
 // back to Redis as one.

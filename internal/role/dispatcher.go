@@ -63,7 +63,8 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots, Resolver: p.Endpoint.Resolver,
 	})
 	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine), sender, dispatch.Options{
-		Version: boot.Version(), Slots: w.Slots, Grace: w.Grace, Classes: p.classNames(),
+		Version: boot.Version(), Slots: w.Slots, Classes: p.classNames(),
+		Grace:  max(w.Grace, time.Nanosecond), // 0 would be its default
 		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
 	})
 	stages := []boot.Stage{{

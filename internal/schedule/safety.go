@@ -27,7 +27,7 @@ func (e *Engine) Ready(ctx context.Context) error {
 	if err := e.checkLayout(ctx); err != nil {
 		return err
 	}
-	return errors.Join(e.unsafe(ctx), e.writable(ctx))
+	return errors.Join(e.unsafe(ctx), e.writable(ctx), e.replicated(ctx))
 }
 
 // writable writes to each partition what changes nothing. A Redis that is full,
@@ -43,6 +43,23 @@ func (e *Engine) writable(ctx context.Context) error {
 		return fmt.Errorf("%w, so new events are refused; raise maxmemory (CONFIG SET maxmemory), or free some", err)
 	}
 	return err
+}
+
+// replicated says whether Accept can find the replicas that it has to wait for. In a
+// cluster each primary has its own, and only accepting tells.
+func (e *Engine) replicated(ctx context.Context) error {
+	if _, cluster := e.rdb.(*redis.ClusterClient); cluster || e.opts.WaitReplicas == 0 {
+		return nil
+	}
+	text, err := e.rdb.Info(ctx, "replication").Result()
+	if err != nil {
+		return classify("info", err)
+	}
+	if n, err := strconv.Atoi(parseInfo(text)["connected_slaves"]); err != nil || n < e.opts.WaitReplicas {
+		return fmt.Errorf("%w: %w: %d replicas are connected and an event has to wait for %d (--redis-wait-replicas), so events are refused",
+			ErrUnavailable, ErrRefused, n, e.opts.WaitReplicas)
+	}
+	return nil
 }
 
 // unsafe asks every node how it is set up.

@@ -48,6 +48,18 @@ func TestAcceptWaitsForReplicas(t *testing.T) {
 	}
 }
 
+// Without the replicas that every event has to wait for, Redis is not ready.
+func TestNotReadyWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Server(t)
+	w := newWorld(t, primary.Client(), schedule.Options{WaitReplicas: 1, WaitTimeout: 100 * time.Millisecond})
+	if err := w.Ready(w.ctx); !errors.Is(err, schedule.ErrRefused) {
+		t.Fatalf("ready without a replica: %v", err)
+	}
+	primary.Replica("")
+	w.ok(w.Ready(w.ctx))
+}
+
 // What a failover loses: with WaitReplicas nothing that was accepted, though the
 // link to the replica had stalled; without, what was accepted since.
 func TestFailover(t *testing.T) {

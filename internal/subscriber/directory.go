@@ -68,7 +68,9 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	d.mu.RLock()
 	known := d.index.filed[id].sub
 	d.mu.RUnlock()
-	if known != nil && known.Version >= version {
+	// One that is ahead of the lease was changed since; or Redis was set back to an
+	// older state, in which that version never was. Only Redis knows.
+	if known != nil && (known.Version == version || version == 0) {
 		return known, nil
 	}
 	c, err := d.feed.Config(ctx, id)

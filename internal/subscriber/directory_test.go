@@ -302,14 +302,30 @@ func TestAtReadsOnlyWhenItMust(t *testing.T) {
 	if n := calls("config"); n != 1 {
 		t.Errorf("%d reads of one version", n)
 	}
+	// A lease at an older version than is known: it was changed since, or Redis was
+	// set back to an older state. Memory cannot tell, so it asks; 0 takes any.
+	next, err := store.Pause(t.Context(), s.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := calls("config") // the store's own among them
+	if at, err := d.At(t.Context(), s.ID, next.Version); err != nil || !at.Paused || calls("config") != before+1 {
+		t.Errorf("the next version: %v, %v, %d reads", at, err, calls("config"))
+	}
+	if at, err := d.At(t.Context(), s.ID, s.Version); err != nil || !at.Paused || calls("config") != before+2 {
+		t.Errorf("an older version: %v, %v, %d reads", at, err, calls("config"))
+	}
+	if _, err := d.At(t.Context(), s.ID, 0); err != nil || calls("config") != before+2 {
+		t.Errorf("any version: %v, %d reads", err, calls("config"))
+	}
 	if _, err := d.At(t.Context(), "sub_nobody", 1); !errors.Is(err, subscriber.ErrGone) {
 		t.Errorf("nobody: %v", err)
 	}
 	m.Before = func(context.Context, string) error { return schedule.ErrUnavailable }
-	if _, err := d.At(t.Context(), s.ID, s.Version+1); !errors.Is(err, schedule.ErrUnavailable) {
+	if _, err := d.At(t.Context(), s.ID, next.Version+1); !errors.Is(err, schedule.ErrUnavailable) {
 		t.Errorf("Redis away: %v", err)
 	}
-	if _, err := d.At(t.Context(), s.ID, s.Version); err != nil {
+	if _, err := d.At(t.Context(), s.ID, next.Version); err != nil {
 		t.Errorf("Redis away, version known: %v", err)
 	}
 }

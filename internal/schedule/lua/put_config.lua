@@ -28,7 +28,7 @@ if s then
     if KIND[place] then redis.call('ZREM', age_key(s, place, lane), id) end
   end
 end
-local gen = redis.call('INCR', T .. 'gen')
+local gen = next_generation()
 redis.call('ZADD', T .. 'changes', gen, id)
 redis.call('ZADD', T .. 'subs', 0, id)
 redis.call('SADD', T .. 'classes', ARGV[4])

@@ -14,7 +14,7 @@ if not s then return redis.error_reply('NOTFOUND no such subscriber') end
 if s.tomb then return 1 end
 redis.call('DEL', T .. 'cfg:' .. id)
 redis.call('ZREM', T .. 'subs', id)
-local gen = redis.call('INCR', T .. 'gen')
+local gen = next_generation()
 redis.call('ZADD', T .. 'changes', gen, id)
 redis.call('HSET', T .. 'sub:' .. id, 'tomb', 1)
 s.tomb = true
