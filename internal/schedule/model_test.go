@@ -209,6 +209,7 @@ func (m *model) settleOne() {
 		verdict.GiveBack = m.all[l.ID].LeaseLosses < delivery.MaxLeaseLosses
 		if kind == "lost for good" {
 			verdict.Decision = delivery.Decision{Next: delivery.Dead, Reason: delivery.Exhausted, GiveBack: verdict.GiveBack}
+			verdict.Body = &schedule.Body{}
 		}
 	}
 	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {

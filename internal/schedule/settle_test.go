@@ -156,7 +156,7 @@ func TestPoisonEnds(t *testing.T) {
 			dec, err := delivery.Decide(p, l.Delivery, delivery.Result{Outcome: delivery.LeaseLost}, w.clock())
 			w.ok(err)
 			w.settle(schedule.Applied, schedule.Verdict{
-				ID: l.ID, Fence: l.Fence(), Decision: dec, Outcome: delivery.LeaseLost, Reclaim: true,
+				ID: l.ID, Fence: l.Fence(), Decision: dec, Outcome: delivery.LeaseLost, Reclaim: true, Body: &schedule.Body{},
 			})
 			w.audit()
 		}

@@ -52,7 +52,9 @@ func TestEnqueueAndStrikeTwice(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
 		w.subscribe("s1", 10)
-		targets := []schedule.Target{{SubscriberID: "s1", MaxAge: day}, {SubscriberID: "never-was", MaxAge: day}}
+		w.subscribe("deleted", 10)
+		w.ok(w.Tombstone(w.ctx, "deleted"))
+		targets := []schedule.Target{{SubscriberID: "s1", MaxAge: day}, {SubscriberID: "deleted", MaxAge: day}}
 		a, err := w.Accept(w.ctx, schedule.NewEvent{ID: "e1", BodyHash: "h", Body: []byte("{}"), Targets: targets})
 		w.ok(err)
 		w.twice("enqueue", func() { w.ok(w.Enqueue(w.ctx, "e1", a.At, w.ExpandBy(a.At), 0, targets)) })
