@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded bench lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded bench bench-micro lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,12 @@ seeded: ## put each known bug into a copy of the tree and see it caught
 	@scripts/need redis-server chromium patch
 	scripts/seeded-bugs
 
-bench: ## benchmarks of the hot pieces
+# The last line is figures. A quick look: make bench BENCH='-only ceiling,fanout -short'
+bench: ## the whole service beside a bare client and asynq, in rounds; BENCH=-short for one
+	@scripts/need redis-server
+	cd bench && CGO_ENABLED=0 go run . $(BENCH)
+
+bench-micro: ## benchmarks of the hot pieces
 	@scripts/need redis-server
 	go test -run '^$$' -bench . -benchmem ./internal/...
 
@@ -80,6 +85,7 @@ lint: lint-go check-generated lint-rules ## all static checks: code, generated c
 
 lint-go: $(TOOLS)/golangci-lint.$(GOLANGCI_VERSION)
 	go vet ./...
+	cd bench && go vet ./...
 	$(TOOLS)/golangci-lint run ./...
 
 lint-rules:

@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"time"
+)
+
+// bench is one run: a sink, and rounds of measurements.
+type bench struct {
+	o     options
+	self  string // this binary
+	bin   string // folder of the product's binaries
+	dir   string // of all that is left behind by the children, removed at the end
+	board *board
+	sink  *child
+	urls  string // of the sink, by commas
+	made  int    // stacks so far
+	took  results
+}
+
+func newBench(ctx context.Context, o options) (*bench, error) {
+	b := &bench{o: o}
+	var err error
+	if b.self, err = os.Executable(); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp(o.dir, "fanout-bench-"); err != nil {
+		return nil, err
+	}
+	if err := b.prepare(ctx); err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
+}
+
+// prepare builds what is shipped, as it is shipped, and starts the sink.
+func (b *bench) prepare(ctx context.Context) error {
+	b.bin = filepath.Join(b.dir, "bin")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.bin+"/", "./cmd/...")
+	build.Dir, build.Env = b.o.root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the product in %s: %w\n%s", b.o.root, err, out)
+	}
+	var err error
+	page := filepath.Join(b.dir, "board")
+	if b.board, err = openBoard(page); err != nil {
+		return err
+	}
+	if b.sink, err = spawn(b.dir, "sink", b.self, "sink", page); err != nil {
+		return err
+	}
+	b.urls, err = b.sink.say(ctx, "")
+	return err
+}
+
+func (b *bench) close() {
+	b.sink.stop()
+	if b.o.profile != "" || b.o.dir != "" {
+		return
+	}
+	_ = os.RemoveAll(b.dir)
+}
+
+// contender is one way to send, or one figure to take.
+type contender struct {
+	name string
+	run  func(*bench, context.Context) error
+}
+
+// contenders in the order of the first round. Each later round begins one further,
+// so that none is always the one after the hottest.
+var contenders = []contender{
+	{"ceiling", (*bench).ceiling},
+	{"fanout", func(b *bench, ctx context.Context) error { return b.fanout(ctx, "everysec") }},
+	{"always", func(b *bench, ctx context.Context) error { return b.fanout(ctx, "always") }},
+	{"noaof", func(b *bench, ctx context.Context) error { return b.fanout(ctx, "none") }},
+	{"asynq", (*bench).asynq},
+	{"ingest", (*bench).ingest},
+	{"memory", (*bench).memory},
+	{"match", (*bench).match},
+}
+
+func names() []string {
+	all := make([]string, len(contenders))
+	for i, c := range contenders {
+		all[i] = c.name
+	}
+	return all
+}
+
+func (b *bench) run(ctx context.Context) error {
+	for round := range b.o.rounds {
+		b.took.begin()
+		for i := range contenders {
+			c := contenders[(i+round)%len(contenders)]
+			if !b.o.wants(c.name) {
+				continue
+			}
+			start := time.Now()
+			if err := c.run(b, ctx); err != nil {
+				return fmt.Errorf("round %d, %s: %w", round+1, c.name, err)
+			}
+			b.say("round %d/%d %-8s %4.1f s  %s", round+1, b.o.rounds, c.name, time.Since(start).Seconds(), b.took.brief(c.name))
+		}
+	}
+	return nil
+}
+
+// say reports progress, on stderr.
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, format+"\n", args...)
+}
+
+// usage is CPU in ms, by process.
+type usage map[string]float64
+
+// meter runs f and returns what each process, and any stranger, used meanwhile.
+func (b *bench) meter(f func() error, processes map[string]*child) (usage, float64, error) {
+	processes["sink"] = b.sink
+	read := func() usage {
+		u := usage{"machine": machineCPU(), "loader": cpuOf("self")}
+		for name, c := range processes {
+			u[name] = c.cpu()
+		}
+		return u
+	}
+	start, before := time.Now(), read()
+	err := f()
+	took, after := time.Since(start), read()
+	used, ours := usage{}, 0.0
+	for name := range after {
+		used[name] = after[name] - before[name]
+		if name != "machine" {
+			ours += used[name]
+		}
+	}
+	foreign := (used["machine"] - ours) / (float64(runtime.NumCPU()) * float64(took.Milliseconds()))
+	delete(used, "machine")
+	return used, 100 * max(0, foreign), err
+}
+
+// ceiling is what is left when there is nothing but signing and posting.
+func (b *bench) ceiling(ctx context.Context) error {
+	c, err := spawn(b.dir, "ceiling", b.self, "ceiling", b.urls, strconv.Itoa(b.o.slots))
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	if _, err := c.say(ctx, strconv.Itoa(b.o.warm*endpoints)); err != nil {
+		return err
+	}
+	n := 2 * b.o.events * endpoints // it is fast, and all is compared with it
+	b.board.reset()
+	used, foreign, err := b.meter(func() error {
+		_, err := c.say(ctx, strconv.Itoa(n))
+		return err
+	}, map[string]*child{"client": c})
+	if err != nil {
+		return err
+	}
+	return b.arrivals("ceiling", n, used, foreign, nil)
+}
+
+// arrivals notes a rate by what the sink saw, and fails if it saw too little or
+// other bodies than agreed.
+func (b *bench) arrivals(name string, n int, used usage, foreign float64, more func(*sample)) error {
+	got, size := b.board.count.Load(), b.board.bytes.Load()
+	if got < int64(n) {
+		return fmt.Errorf("%d of %d deliveries arrived", got, n)
+	}
+	if size != got*bodySize {
+		return fmt.Errorf("%d bodies of %d bytes in all: want %d each", got, size, bodySize)
+	}
+	s := sample{Rate: float64(n) / b.board.seconds(), CPU: usage{}, Foreign: foreign, Repeated: int(got) - n}
+	for process, ms := range used {
+		s.CPU[process] = ms / float64(n)
+	}
+	if more != nil {
+		more(&s)
+	}
+	b.took.add(name, s)
+	return nil
+}
