@@ -43,7 +43,15 @@ func newBench(ctx context.Context, o options) (*bench, error) {
 // prepare builds what is shipped, as it is shipped, and starts the sink.
 func (b *bench) prepare(ctx context.Context) error {
 	b.bin = filepath.Join(b.dir, "bin")
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.bin+"/", "./cmd/...")
+	args := []string{"build", "-trimpath", "-ldflags=-s -w"}
+	if b.o.profile != "" {
+		overlay, err := b.overlay()
+		if err != nil {
+			return err
+		}
+		args = []string{"build", overlay}
+	}
+	build := exec.CommandContext(ctx, "go", append(args, "-o", b.bin+"/", "./cmd/...")...) //nolint:gosec // our own arguments
 	build.Dir, build.Env = b.o.root, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the product in %s: %w\n%s", b.o.root, err, out)
@@ -62,9 +70,6 @@ func (b *bench) prepare(ctx context.Context) error {
 
 func (b *bench) close() {
 	b.sink.stop()
-	if b.o.profile != "" || b.o.dir != "" {
-		return
-	}
 	_ = os.RemoveAll(b.dir)
 }
 

@@ -42,6 +42,11 @@ var spawner = func() chan func() {
 
 // spawn starts a child. What it logs goes to <dir>/<name>.log.
 func spawn(dir, name, bin string, args ...string) (*child, error) {
+	return spawnWith(dir, name, nil, bin, args...)
+}
+
+// spawnWith adds variables to the environment.
+func spawnWith(dir, name string, env []string, bin string, args ...string) (*child, error) {
 	log := filepath.Join(dir, name+".log")
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -51,7 +56,7 @@ func spawn(dir, name, bin string, args ...string) (*child, error) {
 	c := &child{name: name, log: log, exited: make(chan struct{})}
 	c.cmd = exec.Command(bin, args...)
 	c.cmd.Dir, c.cmd.Stderr = dir, f
-	c.cmd.Env = append(os.Environ(), "LC_ALL=C") // redis-server refuses a locale that is not installed
+	c.cmd.Env = append(append(os.Environ(), "LC_ALL=C"), env...) // redis-server refuses a locale that is not installed
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	if c.stdin, err = c.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -281,4 +281,3 @@ func quantile(values []float64, q float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
 }
-

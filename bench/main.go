@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -43,7 +44,6 @@ type options struct {
 	out     string
 	profile string
 	logs    string
-	verbose bool
 }
 
 func main() {
@@ -59,7 +59,6 @@ func main() {
 // children are what this binary is when it starts itself.
 var children = map[string]func([]string) error{
 	"sink": sinkMain, "ceiling": ceilingMain, "asynq": asynqMain,
-	"profiled-serve": serveMain, "profiled-dispatcher": dispatcherMain,
 }
 
 func exit(err error) {
@@ -81,7 +80,6 @@ func parseFlags() (options, error) {
 	flag.StringVar(&o.out, "out", "results", "folder of results.json and the charts")
 	flag.StringVar(&o.profile, "profile", "", "folder for CPU profiles of the API, the dispatcher and Redis, taken in the rounds of fanout")
 	flag.StringVar(&o.logs, "log-level", "info", "of the product's binaries; their log goes to a file")
-	flag.BoolVar(&o.verbose, "v", false, "say what is being done")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flag.Arg(0))
@@ -102,6 +100,15 @@ func parseFlags() (options, error) {
 	for one := range strings.SplitSeq(o.only, ",") {
 		if o.only != "" && !slices.Contains(names(), one) {
 			return o, fmt.Errorf("-only %s: want some of %s", one, strings.Join(names(), ","))
+		}
+	}
+	if o.profile != "" { // children run elsewhere
+		var err error
+		if o.profile, err = filepath.Abs(o.profile); err != nil {
+			return o, err
+		}
+		if err := os.MkdirAll(o.profile, 0o700); err != nil {
+			return o, err
 		}
 	}
 	if o.slots < 1 || o.rounds < 1 || o.events < 10 {

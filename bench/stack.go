@@ -163,28 +163,22 @@ func (s *stack) startDispatcher(ctx context.Context) (err error) {
 	return err
 }
 
-// product starts one of the product's binaries and waits until it is ready. To be
-// profiled, the same parts run inside this binary.
+// product starts one of the product's binaries and waits until it is ready.
 func (s *stack) product(ctx context.Context, name string, args ...string) (*child, string, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, "", err
-	}
-	bin := filepath.Join(s.b.bin, name)
-	if s.b.o.profile != "" {
-		bin = s.b.self
-		if name == "dispatcher" {
-			args = append([]string{"profiled-dispatcher"}, args...)
-		} else {
-			args[0] = "profiled-serve"
-		}
 	}
 	args = append(args, "--redis-addr="+s.redis.addr, "--listen=127.0.0.1:"+port, "--log-level="+s.b.o.logs,
 		"--allow-http", "--allow-any-port", "--allow-cidr=127.0.0.0/8")
 	if s.fsync == "none" {
 		args = append(args, "--redis-allow-unsafe")
 	}
-	c, err := spawn(s.dir, name, bin, args...)
+	var env []string
+	if s.b.o.profile != "" {
+		env = []string{profileFile + "=" + s.profilePath(name)}
+	}
+	c, err := spawnWith(s.dir, name, env, filepath.Join(s.b.bin, name), args...)
 	if err != nil {
 		return nil, "", err
 	}
