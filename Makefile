@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded bench bench-micro lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded loadtest bench bench-micro lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,11 @@ test-interop: ## verify our signatures by the npm standardwebhooks package
 seeded: ## put each known bug into a copy of the tree and see it caught
 	@scripts/need redis-server chromium patch
 	scripts/seeded-bugs
+
+# What else runs meanwhile shows in every figure.
+loadtest: build ## what bad endpoints cost the others; LOADTEST="--short --scenario=calm,hang"
+	@scripts/need redis-server
+	bin/fanout loadtest $(LOADTEST)
 
 # The last line is figures. A quick look: make bench BENCH='-only ceiling,fanout -short'
 bench: ## the whole service beside a bare client and asynq, in rounds; BENCH=-short for one

@@ -16,6 +16,8 @@ type cli struct {
 	Serve serveCmd `cmd:"" help:"Serve the API and the on-call page."`
 	Dev   devCmd   `cmd:"" help:"Run everything in one process, with demo receivers and events to watch."`
 
+	Loadtest loadtestCmd `cmd:"" help:"Measure whether a bad endpoint delays the others, over real processes."`
+
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"os"
 	"os/exec"
 	"syscall"
 )
@@ -9,7 +8,6 @@ import (
 // keepApart puts the child in a process group of its own, so that the Ctrl-C of
 // a terminal reaches the service alone, which still has to settle. Should the
 // service be killed, the kernel asks the child to end.
-func keepApart(cmd *exec.Cmd, lock *os.File) {
+func keepApart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	cmd.ExtraFiles = []*os.File{lock}
 }

@@ -3,7 +3,6 @@
 package demo
 
 import (
-	"os"
 	"os/exec"
 	"syscall"
 )
@@ -12,7 +11,6 @@ import (
 // a terminal reaches the service alone, which still has to settle. Only Linux
 // can be asked to end it with a service that is killed; here the lock that it
 // holds tells the next start about it.
-func keepApart(cmd *exec.Cmd, lock *os.File) {
+func keepApart(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.ExtraFiles = []*os.File{lock}
 }

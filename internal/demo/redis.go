@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -142,7 +141,6 @@ func launch(ctx context.Context, bin string, o RedisOptions, lock *os.File) (*se
 		"--appendonly", "yes", "--appendfsync", "everysec", "--save", "",
 		"--maxmemory-policy", "noeviction")
 	cmd.Env = append(os.Environ(), "LC_ALL=C") // it refuses to start under a locale that is not installed
-	keepApart(cmd, lock)
 	s := &server{
 		cmd: cmd, addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), dir: o.Dir,
 		lock: lock, log: o.Logger, exited: make(chan struct{}),
@@ -157,26 +155,21 @@ func launch(ctx context.Context, bin string, o RedisOptions, lock *os.File) (*se
 	return s, nil
 }
 
-// run starts the child and reaps it when it ends.
+// run starts the child and notes its end.
 func (s *server) run(ctx context.Context) error {
-	started := make(chan error)
+	ended, err := StartChild(s.cmd, s.lock)
+	if err != nil {
+		return err
+	}
 	go func() {
-		// The kernel ends the child with the thread that made it, not with the
-		// process; so that thread is kept for as long.
-		runtime.LockOSThread()
-		err := s.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		err = s.cmd.Wait()
+		err := <-ended
 		if !s.stopping.Swap(true) {
 			s.log.ErrorContext(ctx, "the Redis of this process ended by itself; stop and start again",
 				"error", err, "log", filepath.Join(s.dir, "redis.log"))
 		}
 		close(s.exited)
 	}()
-	return <-started
+	return nil
 }
 
 // ready returns when the server answers and is this one: on a port that was

@@ -1,0 +1,80 @@
+package loadtest
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// age is how old one delivery was when it arrived.
+type age struct {
+	accepted time.Duration // since origin
+	age      time.Duration
+	arrived  bool // if not, age is how old it was when the look ended: it is at least that
+}
+
+// ages are those of a group's deliveries whose events were accepted in [from, to),
+// as seen until cut: of each, until the arrival of the request that was answered 2xx.
+func ages(events []event, g *group, from, to, cut time.Duration) []age {
+	var all []age
+	for _, ev := range events {
+		if ev.accepted < from || ev.accepted >= to || !ev.reaches(g) {
+			continue
+		}
+		for _, e := range g.endpoints {
+			h := e.hit(delivery.NewID(ev.id, e.subscriber))
+			a := age{accepted: ev.accepted, age: cut - ev.accepted}
+			if h.taken != 0 && h.taken <= cut {
+				a.age, a.arrived = max(h.taken-ev.accepted, 0), true // accepted is rounded to 1 ms
+			}
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Ages sums up the ages of a group's deliveries. What had not arrived counts as
+// old as it was at the last look, so that the figures are, if anything, too good
+// for what is missing, and Share says how much that is.
+type Ages struct {
+	Deliveries int     `json:"deliveries"`
+	Arrived    int     `json:"arrived"`
+	Share      float64 `json:"share"` // arrived, of all; 1 if there were none
+	P50        float64 `json:"p50_ms"`
+	P99        float64 `json:"p99_ms"`
+	Max        float64 `json:"max_ms"`
+}
+
+func summarise(all []age) Ages {
+	s := Ages{Deliveries: len(all), Share: 1}
+	values := make([]time.Duration, len(all))
+	for i, a := range all {
+		values[i] = a.age
+		if a.arrived {
+			s.Arrived++
+		}
+	}
+	if len(all) == 0 {
+		return s
+	}
+	s.Share = float64(s.Arrived) / float64(len(all))
+	slices.Sort(values)
+	s.P50, s.P99, s.Max = ms(percentile(values, 50)), ms(percentile(values, 99)), ms(values[len(values)-1])
+	return s
+}
+
+// percentile is the nearest rank: the least value that p per cent of the sorted
+// ones do not exceed. It is 0 of nothing.
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank, 1), len(sorted))-1]
+}
+
+func ms(d time.Duration) float64 {
+	return math.Round(float64(d)/float64(time.Millisecond)*100) / 100
+}
