@@ -3,7 +3,8 @@
 //
 // One run, on one machine, interleaved, in rounds:
 //
-//   - ceiling: a bare net/http client that signs and posts, and keeps no state;
+//   - ceiling: a bare net/http client that signs and posts, and keeps no state; it
+//     runs before and after each of the others;
 //   - fanout: the shipped binaries and a real redis-server, with an append-only
 //     file written every second, at every write, and not at all;
 //   - asynq: the same job on hibiken/asynq, one task per event and subscriber.
@@ -137,6 +138,9 @@ func parent() error {
 		return err
 	}
 	defer b.close()
+	if inMemory(b.dir) {
+		b.say("%s is in memory: figures with an append-only file are not those of a disk; see -dir", b.dir)
+	}
 	if err := b.run(ctx); err != nil {
 		return err
 	}

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -19,6 +16,8 @@ type sample struct {
 	CPU      usage   `json:"cpu_ms_per_delivery"`
 	ScriptUS float64 `json:"redis_script_us_per_delivery,omitempty"`
 	Trips    float64 `json:"redis_reads_per_delivery,omitempty"`
+	// Ceiling is the mean of the ceilings just before and just after.
+	Ceiling float64 `json:"ceiling_per_s,omitempty"`
 	// Foreign is the share of the machine that no process of this run used, in %.
 	Foreign  float64 `json:"foreign_cpu_percent"`
 	Repeated int     `json:"delivered_again"`
@@ -66,19 +65,51 @@ func (r *results) over(f func(round) (float64, bool)) (values []float64) {
 	return values
 }
 
-// of gives a value of one contender, by round.
+// of gives a value of one contender, by round; of the ceiling, the mean of a round's.
 func (r *results) of(name string, f func(sample) float64) []float64 {
 	return r.over(func(one round) (float64, bool) {
+		if name == "ceiling" {
+			all, sum := one.ceilings(), 0.0
+			for _, s := range all {
+				sum += f(s)
+			}
+			return sum / float64(max(1, len(all))), len(all) > 0
+		}
 		s, ok := one.Contenders[name]
 		return f(s), ok
 	})
 }
 
-// ratio of two rates, each taken within a round.
+// ceilings of the current round, in their order.
+func (r *results) ceilings() []sample { return r.now().ceilings() }
+
+func (one round) ceilings() (all []sample) {
+	for i := 1; ; i++ {
+		s, ok := one.Contenders[fmt.Sprintf("ceiling-%d", i)]
+		if !ok {
+			return all
+		}
+		all = append(all, s)
+	}
+}
+
+// share of the ceiling, by round.
+func (r *results) share(name string) []float64 {
+	return r.over(func(one round) (float64, bool) {
+		s := one.Contenders[name]
+		return s.Rate / s.Ceiling, s.Ceiling > 0
+	})
+}
+
+// ratio of two contenders, by round: of their shares of the ceiling, where there is
+// one, since they ran a while apart.
 func (r *results) ratio(a, b string) []float64 {
 	return r.over(func(one round) (float64, bool) {
 		x, okA := one.Contenders[a]
 		y, okB := one.Contenders[b]
+		if x.Ceiling > 0 && y.Ceiling > 0 {
+			x.Rate, y.Rate = x.Rate/x.Ceiling, y.Rate/y.Ceiling
+		}
 		return x.Rate / y.Rate, okA && okB
 	})
 }
@@ -87,20 +118,23 @@ func (r *results) figures(name string) []float64 {
 	return r.over(func(one round) (float64, bool) { v, ok := one.Figures[name]; return v, ok })
 }
 
+// keys of the samples of contenders.
+var keys = map[string]string{
+	"fanout": "fanout-everysec", "always": "fanout-always", "noaof": "fanout-none", "asynq": "asynq-everysec",
+}
+
 // brief is for the progress: what a contender just came to.
 func (r *results) brief(name string) string {
-	last := r.now()
-	key := map[string]string{"fanout": "fanout-everysec", "always": "fanout-always", "noaof": "fanout-none", "asynq": "asynq-everysec"}[name]
-	if key == "" {
-		key = name
+	s, ok := r.now().Contenders[keys[name]]
+	if name == "ceiling" {
+		s, ok = r.now().Contenders["ceiling-1"]
 	}
-	s, ok := last.Contenders[key]
 	if !ok {
 		return ""
 	}
 	text := fmt.Sprintf("%6.0f/s  cpu %.3f ms", s.Rate, s.all())
-	if c, ok := last.Contenders["ceiling"]; ok && key != "ceiling" {
-		text += fmt.Sprintf("  %.3f of the ceiling", s.Rate/c.Rate)
+	if s.Ceiling > 0 {
+		text += fmt.Sprintf("  %.3f of the ceiling", s.Rate/s.Ceiling)
 	}
 	if s.Foreign > 5 {
 		text += fmt.Sprintf("  (others used %.0f %% of the machine)", s.Foreign)
@@ -145,7 +179,7 @@ func (b *bench) report(w io.Writer) error {
 		drain := slices.DeleteFunc(r.of(row.key, func(s sample) float64 { return s.Drain }), func(v float64) bool { return v == 0 })
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.title,
 			spread("%.0f", r.of(row.key, func(s sample) float64 { return s.Rate })),
-			spread("%.3f", r.ratio(row.key, "ceiling")),
+			spread("%.3f", r.share(row.key)),
 			spread("%.0f", drain),
 			spread("%.3f", r.of(row.key, sample.all)),
 			spread("%.3f", r.of(row.key, sample.own)),
@@ -160,7 +194,7 @@ func (b *bench) report(w io.Writer) error {
 		}
 		fmt.Fprint(t, row.title)
 		for _, p := range processes {
-			fmt.Fprint(t, "\t", strings.Replace(spread("%.4f", quartile(r.of(row.key, func(s sample) float64 { return s.CPU[p] }))), "0.0000", "-", 1))
+			fmt.Fprint(t, "\t", strings.Replace(spread("%.4f", median(r.of(row.key, func(s sample) float64 { return s.CPU[p] }))), "0.0000", "-", 1))
 		}
 		fmt.Fprintln(t)
 	}
@@ -186,8 +220,8 @@ func (b *bench) report(w io.Writer) error {
 	return err
 }
 
-// quartile is the median alone.
-func quartile(values []float64) []float64 {
+// median, as a list that spread takes.
+func median(values []float64) []float64 {
 	if len(values) == 0 {
 		return nil
 	}
@@ -202,9 +236,9 @@ func (b *bench) lastLine() (line []string) {
 			line = append(line, key+"="+fmt.Sprintf(format, quantile(values, 0.5)))
 		}
 	}
-	add("ratio_ceiling", "%.3f", r.ratio("fanout-everysec", "ceiling"))
-	add("ratio_ceiling_noaof", "%.3f", r.ratio("fanout-none", "ceiling"))
-	add("ratio_ceiling_always", "%.3f", r.ratio("fanout-always", "ceiling"))
+	add("ratio_ceiling", "%.3f", r.share("fanout-everysec"))
+	add("ratio_ceiling_noaof", "%.3f", r.share("fanout-none"))
+	add("ratio_ceiling_always", "%.3f", r.share("fanout-always"))
 	add("ratio_asynq", "%.2f", r.ratio("fanout-everysec", "asynq-everysec"))
 	add("ingest_per_s", "%.0f", r.figures("ingest_per_s"))
 	add("ingest_p99_ms", "%.2f", r.figures("ingest_p99_ms"))
@@ -213,19 +247,4 @@ func (b *bench) lastLine() (line []string) {
 	add("idle_p50_ms", "%.2f", r.figures("idle_p50_ms"))
 	add("cpu_ms_per_delivery", "%.3f", r.of("fanout-everysec", sample.all))
 	return line
-}
-
-// save writes results.json: every round, and what it was run on.
-func (b *bench) save() error {
-	if err := os.MkdirAll(b.o.out, 0o755); err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(map[string]any{
-		"slots": b.o.slots, "endpoints": endpoints, "events": b.o.events, "body_bytes": bodySize,
-		"rounds": b.took.rounds, "line": strings.Join(b.lastLine(), " "),
-	}, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(b.o.out, "results.json"), append(text, '\n'), 0o644)
 }
