@@ -34,6 +34,7 @@ build: ## static binaries in bin/
 test: ## all tests, with the race detector, in random order
 	@scripts/need redis-server chromium gcc
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 5m ./...
+	cd bench && go test ./...
 
 test-cluster: ## the scripts' contract and the end-to-end tests on a three-primary Redis Cluster
 	@scripts/need redis-server

@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strconv"
 	"time"
+
+	"github.com/fanout/fanout/internal/plot"
 )
 
 // bench is one run: a sink, and rounds of measurements.
@@ -22,10 +24,14 @@ type bench struct {
 	urls  string // of the sink, by commas
 	made  int    // stacks so far
 	took  results
+	// curves are the arrivals over time of the last measurement of each contender;
+	// last is of the one just measured.
+	curves map[string][]plot.Point
+	last   []plot.Point
 }
 
 func newBench(ctx context.Context, o options) (*bench, error) {
-	b := &bench{o: o}
+	b := &bench{o: o, curves: map[string][]plot.Point{}}
 	var err error
 	if b.self, err = os.Executable(); err != nil {
 		return nil, err
@@ -129,13 +135,14 @@ func (b *bench) between(ctx context.Context, c contender) error {
 	if err := c.run(b, ctx); err != nil || !c.sends || !b.o.wants("ceiling") {
 		return err
 	}
-	before := b.took.ceilings()
 	if err := b.ceiling(ctx); err != nil {
 		return err
 	}
 	all := b.took.ceilings()
+	before, after := all[len(all)-2], all[len(all)-1]
 	b.took.amend(keys[c.name], func(s *sample) {
-		s.Ceiling = (before[len(before)-1].Rate + all[len(all)-1].Rate) / 2
+		s.Ceiling = (before.Rate + after.Rate) / 2
+		s.Disturbed = s.Disturbed || before.Disturbed || after.Disturbed
 	})
 	return nil
 }
@@ -158,9 +165,11 @@ func (b *bench) meter(f func() error, processes map[string]*child) (usage, float
 		}
 		return u
 	}
+	curve := b.curve()
 	start, before := time.Now(), read()
 	err := f()
 	took, after := time.Since(start), read()
+	b.last = curve()
 	used, ours := usage{}, 0.0
 	for name := range after {
 		used[name] = after[name] - before[name]
@@ -208,7 +217,7 @@ func (b *bench) arrivals(name string, n int, used usage, foreign float64, more f
 	if size != got*bodySize {
 		return fmt.Errorf("%d bodies of %d bytes in all: want %d each", got, size, bodySize)
 	}
-	s := sample{Rate: float64(n) / b.board.seconds(), CPU: usage{}, Foreign: foreign, Repeated: int(got) - n}
+	s := sample{Rate: float64(n) / b.board.seconds(), CPU: usage{}, Foreign: foreign, Disturbed: foreign > tooForeign, Repeated: int(got) - n}
 	for process, ms := range used {
 		s.CPU[process] = ms / float64(n)
 	}
@@ -216,5 +225,6 @@ func (b *bench) arrivals(name string, n int, used usage, foreign float64, more f
 		more(&s)
 	}
 	b.took.add(name, s)
+	b.curves[name] = b.last
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,8 +20,10 @@ type sample struct {
 	// Ceiling is the mean of the ceilings just before and just after.
 	Ceiling float64 `json:"ceiling_per_s,omitempty"`
 	// Foreign is the share of the machine that no process of this run used, in %.
-	Foreign  float64 `json:"foreign_cpu_percent"`
-	Repeated int     `json:"delivered_again"`
+	Foreign float64 `json:"foreign_cpu_percent"`
+	// Disturbed says that it was too much, here or in one of the two ceilings.
+	Disturbed bool `json:"disturbed,omitempty"`
+	Repeated  int  `json:"delivered_again"`
 }
 
 // all is the CPU of every process, loader and sink included.
@@ -55,29 +58,60 @@ func (r *results) amend(name string, f func(*sample)) {
 	r.now().Contenders[name] = s
 }
 
-// over gives a value of every round that has it.
-func (r *results) over(f func(round) (float64, bool)) (values []float64) {
+// tooForeign is the share of the machine, in %, above which what somebody else ran
+// has spoilt a measurement.
+const tooForeign = 10
+
+// over gives a value of every round that has it. Rounds in which one of the named
+// contenders was disturbed are left out, unless all were.
+func (r *results) over(f func(round) (float64, bool), names ...string) []float64 {
+	var all, clean []float64
 	for _, one := range r.rounds {
-		if v, ok := f(one); ok {
-			values = append(values, v)
+		v, ok := f(one)
+		if !ok {
+			continue
+		}
+		all = append(all, v)
+		if !slices.ContainsFunc(names, func(n string) bool { return one.Contenders[n].Disturbed }) {
+			clean = append(clean, v)
 		}
 	}
-	return values
+	if len(clean) > 0 {
+		return clean
+	}
+	return all
+}
+
+// disturbed is how many measurements others spoilt.
+func (r *results) disturbed() (n int) {
+	for _, one := range r.rounds {
+		for _, s := range one.Contenders {
+			if s.Disturbed {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // of gives a value of one contender, by round; of the ceiling, the mean of a round's.
 func (r *results) of(name string, f func(sample) float64) []float64 {
 	return r.over(func(one round) (float64, bool) {
-		if name == "ceiling" {
-			all, sum := one.ceilings(), 0.0
-			for _, s := range all {
-				sum += f(s)
-			}
-			return sum / float64(max(1, len(all))), len(all) > 0
+		if name != "ceiling" {
+			s, ok := one.Contenders[name]
+			return f(s), ok
 		}
-		s, ok := one.Contenders[name]
-		return f(s), ok
-	})
+		n, sum, all := 0, 0.0, one.ceilings()
+		for _, s := range all {
+			if !s.Disturbed {
+				n, sum = n+1, sum+f(s)
+			}
+		}
+		if n == 0 && len(all) > 0 {
+			n, sum = 1, f(all[0])
+		}
+		return sum / float64(max(1, n)), n > 0
+	}, name)
 }
 
 // ceilings of the current round, in their order.
@@ -98,7 +132,7 @@ func (r *results) share(name string) []float64 {
 	return r.over(func(one round) (float64, bool) {
 		s := one.Contenders[name]
 		return s.Rate / s.Ceiling, s.Ceiling > 0
-	})
+	}, name)
 }
 
 // ratio of two contenders, by round: of their shares of the ceiling, where there is
@@ -111,7 +145,7 @@ func (r *results) ratio(a, b string) []float64 {
 			x.Rate, y.Rate = x.Rate/x.Ceiling, y.Rate/y.Ceiling
 		}
 		return x.Rate / y.Rate, okA && okB
-	})
+	}, a, b)
 }
 
 func (r *results) figures(name string) []float64 {
@@ -136,7 +170,10 @@ func (r *results) brief(name string) string {
 	if s.Ceiling > 0 {
 		text += fmt.Sprintf("  %.3f of the ceiling", s.Rate/s.Ceiling)
 	}
-	if s.Foreign > 5 {
+	if s.Disturbed {
+		text += "  disturbed"
+	}
+	if s.Foreign > tooForeign/2 {
 		text += fmt.Sprintf("  (others used %.0f %% of the machine)", s.Foreign)
 	}
 	return text
@@ -171,6 +208,9 @@ func (b *bench) report(w io.Writer) error {
 	r := &b.took
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nmedian (range) of %d rounds, %d slots, %d endpoints\n\n", len(r.rounds), b.o.slots, endpoints)
+	if n := r.disturbed(); n > 0 {
+		fmt.Fprintf(t, "%d measurements are left out where there are others: somebody else used more than %d %% of the machine\n\n", n, tooForeign)
+	}
 	fmt.Fprintln(t, "\tdeliveries/s\tof the ceiling\tdrain/s\tCPU ms, all\tCPU ms, own\tscript us\tRedis reads\tothers %")
 	for _, row := range rows {
 		if len(r.of(row.key, sample.all)) == 0 {
@@ -213,7 +253,7 @@ func (b *bench) report(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := b.save(); err != nil {
+	if err := errors.Join(b.save(), b.markdown(), b.charts()); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s\n", strings.Join(b.lastLine(), " "))
