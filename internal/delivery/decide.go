@@ -36,6 +36,9 @@ type Decision struct {
 	Reason Outcome
 	// GiveBack returns the charge of this attempt: its worker died in it.
 	GiveBack bool
+	// Disable says that the endpoint is gone for good: its subscriber is put on hold
+	// until somebody resumes it.
+	Disable bool
 }
 
 // Decide is the only place that says when a delivery stops. A worker's verdict
@@ -52,7 +55,7 @@ func Decide(p Policy, d Delivery, r Result, now time.Time) (Decision, error) {
 	case Success:
 		return Decision{Next: Delivered}, nil
 	case Terminal:
-		return Decision{Next: Dead, Reason: r.Outcome}, nil
+		return Decision{Next: Dead, Reason: r.Outcome, Disable: r.Outcome == Gone}, nil
 	case Transient: // another attempt, if there is budget and time for it
 	}
 

@@ -3,6 +3,7 @@ package delivery
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -51,8 +52,8 @@ type Policy struct {
 	MaxInFlight int `json:"max_in_flight"`
 	// RatePerSecond caps attempts a second, 0 (no cap) to 10000.
 	RatePerSecond float64 `json:"rate_per_second"`
-	// Burst is how many attempts may go at once under a rate; 0 means
-	// max(1, rate_per_second). Meaningless, hence refused, without a rate.
+	// Burst is how many attempts may go at once under a rate; 0 means what
+	// AtOnce says. Meaningless, hence refused, without a rate.
 	Burst int `json:"burst"`
 	// BreakerFailures consecutive endpoint failures open the breaker; from 1,
 	// below max_attempts unless that is 1.
@@ -163,6 +164,16 @@ func (p Policy) Warnings() []string {
 			time.Duration(p.RetryAfterCap), time.Duration(p.MaxAge)))
 	}
 	return w
+}
+
+// AtOnce is how many attempts may go at once under the rate: burst, or, if that is
+// 0, what the rate gives in a second, rounded up: a rate of 0.2 must let one go. 0
+// without a rate.
+func (p Policy) AtOnce() int {
+	if p.Burst > 0 || p.RatePerSecond <= 0 {
+		return p.Burst
+	}
+	return int(math.Ceil(p.RatePerSecond))
 }
 
 // kind is what a result leads to under this policy: its classify first, then the

@@ -213,3 +213,19 @@ func TestPolicyJSON(t *testing.T) {
 		}
 	}
 }
+
+func TestAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate  float64
+		burst int
+		want  int
+	}{
+		{0, 0, 0}, {1, 0, 1}, {0.001, 0, 1}, {2.5, 0, 3}, {10_000, 0, 10_000}, {100, 1, 1}, {0.5, 20, 20},
+	} {
+		p := with(func(p *Policy) { p.RatePerSecond, p.Burst = c.rate, c.burst })
+		if err := p.Validate(); err != nil || p.AtOnce() != c.want {
+			t.Errorf("%v a second, burst %d: %d at once, want %d (%v)", c.rate, c.burst, p.AtOnce(), c.want, err)
+		}
+	}
+}

@@ -35,6 +35,7 @@ type trial struct {
 // release.
 func (d *Dispatcher) attempt(ends life, l lease) {
 	t := d.execute(ends, l)
+	d.loop.landed(l)
 	if t.unsent != "" {
 		claim := l.claim()
 		if least := waitAfter[t.unsent]; least > 0 {

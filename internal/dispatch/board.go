@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -30,7 +29,7 @@ type board struct {
 	calls   sync.WaitGroup // lease calls under way
 
 	mu       sync.Mutex
-	slots    slots
+	slots    *slots
 	parts    []partition
 	cursor   int       // whose turn it is to be asked first
 	polledAt time.Time // when all partitions were last asked
@@ -45,11 +44,11 @@ type partition struct {
 	seq   int64
 	woken bool      // work was announced since it was asked last
 	dueAt time.Time // local time at which work falls due; zero: none known
-	// ready is how many subscribers still waited for a turn at the last reply;
-	// stalled says that they could not be served in all the room there was, so
+	// ready is how many subscribers still waited for a turn at the last reply, slow
+	// how many more that are slow; stalled says that they could not be served in all the room there was, so
 	// that asking again is no use before a slot frees.
-	ready   int
-	stalled bool
+	ready, slow int
+	stalled     bool
 	// asked is the request that is not answered yet; lost says that its call
 	// failed. Redis may have leased for it all the same, so it is asked again as
 	// it is, seq and rooms, until it is answered: the leases of a lost reply are
@@ -61,7 +60,7 @@ type partition struct {
 	narrowed bool
 }
 
-func newBoard(partitions int, s slots, m *metrics) *board {
+func newBoard(partitions int, s *slots, m *metrics) *board {
 	b := &board{bell: make(chan struct{}, 1), metrics: m, slots: s, parts: make([]partition, partitions)}
 	for i := range b.parts {
 		// A seq must not be below one of an earlier life, should somebody give a
@@ -71,9 +70,11 @@ func newBoard(partitions int, s slots, m *metrics) *board {
 	return b
 }
 
-// hasWork says whether there is reason to ask for more.
-func (p *partition) hasWork(now time.Time) bool {
-	return p.woken || (p.ready > 0 && !p.stalled) || (!p.dueAt.IsZero() && !p.dueAt.After(now))
+// hasWork says whether there is reason to ask for more. Slow subscribers are one only
+// while there is room for such.
+func (p *partition) hasWork(now time.Time, slowRoom bool) bool {
+	waits := p.ready > 0 || (p.slow > 0 && slowRoom)
+	return p.woken || (waits && !p.stalled) || (!p.dueAt.IsZero() && !p.dueAt.After(now))
 }
 
 func (b *board) ring() {
@@ -120,14 +121,27 @@ func (p *partition) dueBy(at time.Time) {
 func (b *board) free(leases ...lease) {
 	b.mu.Lock()
 	for _, l := range leases {
-		b.slots.used[l.Lane]--
-		b.metrics.slots.WithLabelValues(string(l.Lane)).Set(float64(b.slots.used[l.Lane]))
+		b.slots.release(l.slot)
 	}
 	for i := range b.parts {
 		b.parts[i].stalled = false
 	}
 	b.mu.Unlock()
 	b.ring()
+}
+
+// landed notes that a lease's request is over.
+func (b *board) landed(l lease) {
+	b.mu.Lock()
+	b.slots.landed(l.slot)
+	b.mu.Unlock()
+}
+
+// hangs is slots.hangs. What it finds leaves the fast pool at once.
+func (b *board) hangs(now time.Time) map[int]map[string]time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.slots.hangs(now)
 }
 
 // pick chooses whom to ask for work now, and with how much room. The caller holds
@@ -147,10 +161,10 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 	for i := range b.parts {
 		id := (start + i) % len(b.parts)
 		p := &b.parts[id]
-		if p.asked != nil || len(chosen) == min(most, room.Total) || (!poll && !p.hasWork(now)) {
+		if p.asked != nil || len(chosen) == min(most, room.Total) || (!poll && !p.hasWork(now, room.Slow > 0)) {
 			continue
 		}
-		chosen, ids, weights = append(chosen, p), append(ids, id), append(weights, max(p.ready, 1))
+		chosen, ids, weights = append(chosen, p), append(ids, id), append(weights, max(p.ready+p.slow, 1))
 		b.cursor = id + 1
 	}
 	reqs := make([]schedule.LeaseRequest, len(chosen))
@@ -162,7 +176,9 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 			p.dueAt = time.Time{}
 		}
 		p.narrowed = narrowed(r, room)
-		reqs[i] = schedule.LeaseRequest{Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r}
+		reqs[i] = schedule.LeaseRequest{
+			Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r, Free: room.Total, Holds: b.slots.holds(ids[i]),
+		}
 		p.asked, p.askedAt = &reqs[i], now
 	}
 	return reqs
@@ -170,7 +186,8 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 
 // narrowed says whether a lane that has room got none of it.
 func narrowed(r, all schedule.Rooms) bool {
-	return (r.Fresh == 0 && all.Fresh > 0) || (r.Retry == 0 && all.Retry > 0) || (r.Redrive == 0 && all.Redrive > 0)
+	return (r.Fresh == 0 && all.Fresh > 0) || (r.Retry == 0 && all.Retry > 0) || (r.Redrive == 0 && all.Redrive > 0) ||
+		(r.Slow == 0 && all.Slow > 0)
 }
 
 // pickLost repeats the requests that were not answered, once their backoff is
@@ -238,7 +255,7 @@ func (b *board) answered(
 		p.learn(replies[i], at)
 		for _, d := range replies[i].Leased {
 			l := lease{Leased: d, partition: req.Partition, clock: clock{replies[i].Now, at, at.Sub(asked)}}
-			if b.take(d.Lane) {
+			if l.slot = b.slots.take(req.Partition, d, at); l.slot != nil {
 				got = append(got, l)
 			} else {
 				surplus = append(surplus, l)
@@ -265,23 +282,12 @@ func (b *board) answered(
 	return got, surplus, lost
 }
 
-// take takes a slot, if one is free. A repeated request may bring a lane beyond
-// its share: that lane then has no room until it is back within it.
-func (b *board) take(lane delivery.Lane) bool {
-	if b.slots.free() == 0 {
-		return false
-	}
-	b.slots.used[lane]++
-	b.metrics.slots.WithLabelValues(string(lane)).Set(float64(b.slots.used[lane]))
-	return true
-}
-
 // learn notes what one reply says of its partition. Hints that came while the
 // call was out stay: they may be of work that came too late for it.
 func (p *partition) learn(r schedule.LeaseReply, at time.Time) {
 	nothing := len(r.Leased) == 0
 	p.asked, p.lost = nil, false
-	p.ready = r.Ready
+	p.ready, p.slow = r.Ready, r.Slow
 	p.stalled = nothing && !p.narrowed
 	if r.NextDue.IsZero() {
 		return

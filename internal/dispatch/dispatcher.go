@@ -39,6 +39,9 @@ type Leaser interface {
 	// arrive SHOULD be returned beside it, in their places; one that did not MUST
 	// have a zero Now.
 	Lease(ctx context.Context, reqs []schedule.LeaseRequest) ([]schedule.LeaseReply, error)
+	// Slow notes that attempts of subscribers of a partition have been out for this
+	// long already.
+	Slow(ctx context.Context, partition int, out map[string]time.Duration) error
 	// Wake sends partitions that got work. The channel MUST close when ctx ends,
 	// or when announcements may have been missed.
 	Wake(ctx context.Context) (<-chan int, error)
@@ -49,7 +52,7 @@ type Leaser interface {
 // everything is sent again.
 type Settler interface {
 	// Settle MUST return one result per verdict, in order.
-	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
+	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) (schedule.Settled, error)
 	// Release hands back leases whose request never left. For a delivery that was
 	// cancelled meanwhile it MUST end the lease and nothing else.
 	Release(ctx context.Context, partition int, claims []schedule.Claim) error
@@ -66,7 +69,7 @@ type Overdue interface {
 	// Expire MUST end only deliveries that still wait, past their time.
 	Expire(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
 	// Settle as in Settler. A reclaim MUST be refused while its lease is alive.
-	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error)
+	Settle(ctx context.Context, partition int, verdicts []schedule.Verdict) (schedule.Settled, error)
 }
 
 // Bodies reads payloads. A payload that is not there MUST give
@@ -164,6 +167,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	var loops sync.WaitGroup
 	loops.Go(func() { d.loop.run(ends) }) //nolint:contextcheck // ends holds ctx, and what outlives it
 	loops.Go(func() { d.loop.listen(ctx) })
+	loops.Go(func() { d.loop.watch(ctx) })
 	loops.Go(func() { d.reaper.run(ends) }) //nolint:contextcheck // as above
 
 	<-ctx.Done()

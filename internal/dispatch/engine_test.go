@@ -25,7 +25,7 @@ func TestOverTheEngine(t *testing.T) {
 		defer cancel()
 		e, err := schedule.Open(ctx, rdb, schedule.Options{})
 		must(t, err)
-		_, err = e.PutConfig(ctx, "s1", 0, []byte("{}"), schedule.Terms{Class: "standard", MaxInFlight: 4, LeaseTime: 25 * time.Second})
+		_, err = e.PutConfig(ctx, "s1", 0, []byte("{}"), schedule.Terms{Class: "standard", MaxInFlight: 4, LeaseTime: 25 * time.Second}, schedule.Edited)
 		must(t, err)
 
 		first := &scripted{t: t, calls: make(chan webhook.Request, 10), answers: []delivery.Outcome{"hang"}}

@@ -27,7 +27,8 @@ type fake struct {
 	mu       sync.Mutex
 	parts    int
 	recs     map[string]*record
-	caps     map[string]int // by subscriber; 0: none
+	caps     map[string]int           // by subscriber; 0: none
+	hung     map[string]time.Duration // subscribers that were said to hang, and are slow since
 	bodies   map[string]schedule.Body
 	memory   map[string]grant // by worker and partition
 	hearers  map[chan int]bool
@@ -61,7 +62,7 @@ type grant struct {
 
 func newFake(parts int) *fake {
 	return &fake{
-		parts: parts, recs: map[string]*record{}, caps: map[string]int{}, bodies: map[string]schedule.Body{},
+		parts: parts, recs: map[string]*record{}, caps: map[string]int{}, hung: map[string]time.Duration{}, bodies: map[string]schedule.Body{},
 		memory: map[string]grant{}, hearers: map[chan int]bool{}, calls: map[string]int{},
 		lose: map[string]int{}, slow: map[string]time.Duration{}, tardy: map[string]time.Duration{},
 	}
@@ -240,14 +241,20 @@ func (f *fake) grant(key string, q schedule.LeaseRequest) (out []schedule.Leased
 	room := map[delivery.Lane]int{
 		delivery.Fresh: q.Rooms.Fresh, delivery.Retry: q.Rooms.Retry, delivery.Redrive: q.Rooms.Redrive,
 	}
+	slowRoom := q.Rooms.Slow
 	given := grant{seq: q.Seq}
 	for _, r := range f.waiting(q.Partition) {
-		if r.DueAt.After(f.now()) || len(out) == q.Rooms.Total || room[r.Lane] <= 0 || f.capped(r.SubscriberID) {
+		slow := f.hung[r.SubscriberID] > 0
+		if r.DueAt.After(f.now()) || len(out) == q.Rooms.Total || room[r.Lane] <= 0 || f.capped(r.SubscriberID) ||
+			(slow && slowRoom <= 0) {
 			continue
 		}
 		room[r.Lane]--
+		if slow {
+			slowRoom--
+		}
 		f.charge(r)
-		out = append(out, schedule.Leased{Delivery: r.Delivery, Version: 1, Until: r.until})
+		out = append(out, schedule.Leased{Delivery: r.Delivery, Version: 1, Until: r.until, Slow: slow})
 		given.leases = append(given.leases, schedule.Claim{ID: r.ID, Fence: r.DeliveryCount})
 	}
 	f.memory[key] = given
@@ -291,23 +298,36 @@ func (f *fake) waiting(p int) []*record {
 
 // outlook fills in who is ready and what is due next.
 func (f *fake) outlook(p int, reply *schedule.LeaseReply) {
-	ready := map[string]bool{}
+	ready, slow := map[string]bool{}, map[string]bool{}
 	for _, r := range f.waiting(p) {
 		switch {
 		case r.DueAt.After(f.now()):
 			if reply.NextDue.IsZero() {
 				reply.NextDue = r.DueAt
 			}
-		case !f.capped(r.SubscriberID):
+		case f.capped(r.SubscriberID):
+		case f.hung[r.SubscriberID] > 0:
+			slow[r.SubscriberID] = true
+		default:
 			ready[r.SubscriberID] = true
 		}
 	}
-	reply.Ready = len(ready)
+	reply.Ready, reply.Slow = len(ready), len(slow)
 }
 
-func (f *fake) Settle(ctx context.Context, p int, verdicts []schedule.Verdict) ([]schedule.SettleResult, error) {
+func (f *fake) Slow(ctx context.Context, _ int, out map[string]time.Duration) error {
+	return f.call(ctx, "slow", func() error {
+		for id, d := range out {
+			f.hung[id] = max(f.hung[id], d)
+		}
+		return nil
+	})
+}
+
+func (f *fake) Settle(ctx context.Context, p int, verdicts []schedule.Verdict) (schedule.Settled, error) {
 	results := make([]schedule.SettleResult, len(verdicts))
-	return results, f.call(ctx, "settle", func() error {
+	var next schedule.LeaseReply
+	err := f.call(ctx, "settle", func() error {
 		if f.refuse != nil && slices.ContainsFunc(verdicts, f.refuse) {
 			return errors.New("ERR the script does not like this")
 		}
@@ -317,8 +337,10 @@ func (f *fake) Settle(ctx context.Context, p int, verdicts []schedule.Verdict) (
 			}
 			results[i] = f.settle(v)
 		}
+		f.outlook(p, &next)
 		return nil
 	})
+	return schedule.Settled{Results: results, NextDue: next.NextDue}, err
 }
 
 func (f *fake) settle(v schedule.Verdict) schedule.SettleResult {

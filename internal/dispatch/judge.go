@@ -39,6 +39,7 @@ func (j *judge) decide(p delivery.Policy, d delivery.Delivery, r delivery.Result
 func (j *judge) verdict(t *trial, decision delivery.Decision) schedule.Verdict {
 	v := schedule.Verdict{
 		ID: t.ID, Fence: t.Fence(), Decision: decision, Outcome: t.answer.Outcome, Status: t.answer.Status,
+		Took: t.answer.Duration, RetryAfter: t.answer.RetryAfter,
 	}
 	// A success at once leaves nothing to explain, and most are that: its record
 	// is all that it costs.

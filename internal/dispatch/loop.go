@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/fanout/fanout/internal/crash"
@@ -14,6 +15,7 @@ type lease struct {
 	schedule.Leased
 	partition int
 	clock     clock
+	slot      *slot
 }
 
 func (l lease) claim() schedule.Claim { return schedule.Claim{ID: l.ID, Fence: l.Fence()} }
@@ -33,17 +35,18 @@ type loop struct {
 	giveBack func(ctx context.Context, partition int, claims []schedule.Claim, why releaseReason)
 	health   *health
 	metrics  *metrics
+	log      *slog.Logger
 }
 
 func newLoop(s Leaser, opts Options, d *Dispatcher) *loop {
 	return &loop{
-		board: newBoard(s.Partitions(), newSlots(opts), d.metrics),
+		board: newBoard(s.Partitions(), newSlots(opts, d.metrics), d.metrics),
 		sched: s, worker: opts.Worker, safety: opts.SafetyPoll,
 		begin: d.begin,
 		giveBack: func(ctx context.Context, p int, claims []schedule.Claim, why releaseReason) {
 			d.settler.giveBack(ctx, p, claims, why)
 		},
-		health: d.health, metrics: d.metrics,
+		health: d.health, metrics: d.metrics, log: d.log,
 	}
 }
 
@@ -116,6 +119,28 @@ func (l *loop) handBack(ends life, leases []lease, why releaseReason) {
 	}
 	for p, claims := range byPartition {
 		l.giveBack(ends.settle, p, claims, why)
+	}
+}
+
+// watch tells the scheduler of requests that have been out for long, until ctx ends:
+// their subscribers are slow, and a hang must be known before it has ended. What cannot
+// be told is told later: the request goes on being out.
+func (l *loop) watch(ctx context.Context) {
+	tick := time.NewTicker(hangAfter / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for p, out := range l.hangs(time.Now()) {
+			call, cancel := context.WithTimeout(ctx, callTimeout)
+			if err := l.sched.Slow(call, p, out); err != nil {
+				l.log.Debug("cannot tell of slow subscribers", "partition", p, "error", err)
+			}
+			cancel()
+		}
 	}
 }
 

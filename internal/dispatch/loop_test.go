@@ -136,7 +136,7 @@ func TestDueNowThatGivesNothingIsNotAskedAtOnce(t *testing.T) {
 	t.Parallel()
 	p, now := partition{}, time.Now()
 	p.learn(schedule.LeaseReply{Now: now, NextDue: now}, now)
-	if p.hasWork(now) || !p.hasWork(now.Add(minGap)) {
+	if p.hasWork(now, true) || !p.hasWork(now.Add(minGap), true) {
 		t.Errorf("asked again at %v, want after %v", p.dueAt.Sub(now), minGap)
 	}
 }
@@ -250,6 +250,38 @@ func TestReaperLetsTheLivingSettleFirst(t *testing.T) {
 		if rec := r.state(id, delivery.Delivered); rec.LeaseLosses != 0 {
 			t.Errorf("%d lease losses", rec.LeaseLosses)
 		}
+	})
+}
+
+// A hang is told while it lasts, and from then on those that hang share a part of the
+// slots: the rest is free for the others, and the loop does not ask round and round for
+// what it has no room for.
+func TestTheSlowKeepToTheirShare(t *testing.T) {
+	run(t, Options{Slots: 20}, func(r *rig) {
+		r.endpoint(hang(10 * time.Second))
+		for i := range 4 {
+			r.enqueue(fmt.Sprint("e", i), fmt.Sprint("s", i))
+		}
+		after(1100 * time.Millisecond)
+		for i := range 4 {
+			if d := r.hung[fmt.Sprint("s", i)]; d < time.Second {
+				t.Errorf("s%d: told of %s, want a second", i, d)
+			}
+		}
+		for i := range 60 {
+			r.enqueue(fmt.Sprint("more", i), fmt.Sprint("s", i%4))
+		}
+		after(time.Second)
+		if n := r.metric("fanout_slots", "slow"); n != 12 {
+			t.Errorf("%v slots for the slow, want 12 of 20", n)
+		}
+		calls := r.count("lease")
+		after(5 * time.Second)
+		if n := r.count("lease") - calls; n > 8 { // the poll of each second
+			t.Errorf("%d calls for work in 5 s with room for none of it", n)
+		}
+		id := r.enqueue("fresh", "healthy")
+		r.state(id, delivery.Leased)
 	})
 }
 

@@ -71,8 +71,8 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"class"}),
 		slots: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fanout_slots", Help: "Slots in use, by lane.",
-		}, []string{"lane"}),
+			Name: "fanout_slots", Help: "Slots in use, by lane, and whether their subscriber is slow.",
+		}, []string{"lane", "pool"}),
 	}
 	f.NewGauge(prometheus.GaugeOpts{
 		Name: "fanout_slots_limit", Help: "Slots that this worker has.",
@@ -95,7 +95,8 @@ func (m *metrics) initialise() {
 		m.deaths.WithLabelValues(string(o))
 	}
 	for _, l := range delivery.Lanes {
-		m.slots.WithLabelValues(string(l))
+		m.slots.WithLabelValues(string(l), string(fastPool))
+		m.slots.WithLabelValues(string(l), string(slowPool))
 	}
 	for _, r := range []schedule.SettleResult{
 		schedule.Applied, schedule.AppliedOld, schedule.Already, schedule.Stale, schedule.NotExpired, schedule.Missing, resultDropped,

@@ -96,7 +96,11 @@ func (r *reaper) leases(ends life) (more bool, err error) {
 	for p, claims := range cancelled {
 		r.settler.giveBack(ends.lease, p, claims, releaseGone)
 	}
-	moved, err := r.settle(ends.lease, verdicts, r.sched.Settle, clk)
+	settle := func(ctx context.Context, p int, vs []schedule.Verdict) ([]schedule.SettleResult, error) {
+		done, err := r.sched.Settle(ctx, p, vs)
+		return done.Results, err //nolint:wrapcheck // by the caller, as that of Expire
+	}
+	moved, err := r.settle(ends.lease, verdicts, settle, clk)
 	more = len(expired) >= reapLimit && moved+len(cancelled) > 0
 	return more, errors.Join(failed, err)
 }
@@ -166,7 +170,7 @@ func (r *reaper) pin(ctx context.Context, eventID string) (*schedule.Body, error
 	return &body, nil
 }
 
-// settleCall is Scheduler.Settle or Scheduler.Expire.
+// settleCall is Scheduler.Settle, for its results alone, or Scheduler.Expire.
 type settleCall func(context.Context, int, []schedule.Verdict) ([]schedule.SettleResult, error)
 
 // settle applies verdicts at once, not by the settler's queue: the next look must

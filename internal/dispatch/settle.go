@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/crash"
-	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -139,37 +138,36 @@ func (s *settler) commit(ctx context.Context, partition int, batch []settlement)
 	return slices.Concat(left, right), errors.Join(errLeft, errRight)
 }
 
-func (s *settler) call(ctx context.Context, partition int, batch []settlement) ([]schedule.SettleResult, error) {
+func (s *settler) call(ctx context.Context, partition int, batch []settlement) (schedule.Settled, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	verdicts := make([]schedule.Verdict, len(batch))
 	for i, b := range batch {
 		verdicts[i] = b.verdict
 	}
-	results, err := s.sched.Settle(ctx, partition, verdicts)
+	done, err := s.sched.Settle(ctx, partition, verdicts)
 	if err != nil {
-		return nil, fmt.Errorf("settle %d verdicts: %w", len(batch), err)
+		return schedule.Settled{}, fmt.Errorf("settle %d verdicts: %w", len(batch), err)
 	}
-	if len(results) != len(batch) {
-		return nil, fmt.Errorf("settle: %d results for %d verdicts", len(results), len(batch))
+	if len(done.Results) != len(batch) {
+		return schedule.Settled{}, fmt.Errorf("settle: %d results for %d verdicts", len(done.Results), len(batch))
 	}
-	return results, nil
+	return done, nil
 }
 
-// settled notes what became of a batch. The retries among it are put on the
-// board before the slots are freed, so that none is waited for by the poll.
-func (s *settler) settled(partition int, batch []settlement, results []schedule.SettleResult) {
+// settled notes what became of a batch. What falls due next, be it a retry, a probe
+// or the end of a throttle, is put on the board before the slots are freed, so that
+// none is waited for by the poll.
+func (s *settler) settled(partition int, batch []settlement, done schedule.Settled) {
 	for i, b := range batch {
-		s.metrics.settled(b.verdict, results[i])
-		switch results[i] {
-		case schedule.Applied, schedule.Already:
-			if b.verdict.Next == delivery.Scheduled {
-				s.board.due(partition, b.clock.here(b.verdict.DueAt))
-			}
-		default:
+		s.metrics.settled(b.verdict, done.Results[i])
+		if r := done.Results[i]; r != schedule.Applied && r != schedule.Already {
 			s.log.Warn("verdict came late", "delivery_id", b.ID, "fence", b.Fence(),
-				"outcome", b.verdict.Outcome, "result", results[i])
+				"outcome", b.verdict.Outcome, "result", r)
 		}
+	}
+	if !done.NextDue.IsZero() {
+		s.board.due(partition, batch[len(batch)-1].clock.here(done.NextDue))
 	}
 	s.free(batch)
 }

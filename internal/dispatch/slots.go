@@ -1,60 +1,230 @@
 package dispatch
 
 import (
+	"container/list"
+	"time"
+
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-// slots counts leases held, by lane. The loop's mutex guards it.
+// slowShare is the part of the slots that slow subscribers share. The rest is
+// there for those that answer quickly, however many others hang.
+const slowShare = 0.60
+
+// hangAfter is how long a request may be out before its subscriber counts as slow.
+// After that its patience doubles: told again at 2 s, 4 s, ...
+const hangAfter = time.Second
+
+// hog is the number of slots from which on a subscriber's are told to the scheduler,
+// whatever is free. With fewer, one turn (a quantum of 8) can take it beyond its
+// share only when little is free, and then all are told.
+const hog = 8
+
+// pool says whose slots a lease is counted in; a metric label.
+type pool string
+
+const (
+	fastPool pool = "fast"
+	slowPool pool = "slow"
+)
+
+// slots counts leases held: by pool and lane, and by subscriber. The board's mutex
+// guards it.
 type slots struct {
-	total int
-	limit map[delivery.Lane]int
-	used  map[delivery.Lane]int
+	total     int
+	limit     map[delivery.Lane]int
+	slowLimit int
+	used      map[pool]map[delivery.Lane]int
+	inUse     int
+	holders   map[string]*holder
+	// out are the leases whose request may be on the wire, the oldest first.
+	out     *list.List
+	metrics *metrics
+}
+
+// holder is a subscriber that holds slots.
+type holder struct {
+	partition int
+	lanes     map[delivery.Lane]int
+	slots     int
+	slow      bool // as the scheduler said last
+	hanging   int  // requests that have been out for longer than hangAfter
+}
+
+func (h *holder) pool() pool {
+	if h.slow || h.hanging > 0 {
+		return slowPool
+	}
+	return fastPool
+}
+
+// slot is one that is taken.
+type slot struct {
+	subscriber string
+	lane       delivery.Lane
+	since      time.Time
+	told       time.Duration // for how long it was out when the scheduler was told last
+	out        *list.Element
 }
 
 // newSlots gives fresh work all slots, and the other lanes a share that keeps a
 // storm of retries, or an operator's redrive, from shutting new events out.
-func newSlots(o Options) slots {
+func newSlots(o Options, m *metrics) *slots {
 	part := func(share float64) int {
 		return min(max(int(float64(o.Slots)*share), 1), o.Slots)
 	}
-	return slots{
+	return &slots{
 		total: o.Slots,
 		limit: map[delivery.Lane]int{
 			delivery.Fresh: o.Slots, delivery.Retry: part(o.RetryShare), delivery.Redrive: part(o.RedriveShare),
 		},
-		used: map[delivery.Lane]int{},
+		slowLimit: part(slowShare),
+		used:      map[pool]map[delivery.Lane]int{fastPool: {}, slowPool: {}},
+		holders:   map[string]*holder{},
+		out:       list.New(),
+		metrics:   m,
 	}
 }
 
 // free is how many leases may be added in all.
-func (s slots) free() int {
-	free := s.total
-	for _, n := range s.used {
-		free -= n
-	}
-	return free
-}
+func (s *slots) free() int { return s.total - s.inUse }
 
 // rooms is what may be leased now.
-func (s slots) rooms() schedule.Rooms {
+func (s *slots) rooms() schedule.Rooms {
 	free := s.free()
-	lane := func(l delivery.Lane) int { return max(min(free, s.limit[l]-s.used[l]), 0) }
+	lane := func(l delivery.Lane) int {
+		return max(min(free, s.limit[l]-s.used[fastPool][l]-s.used[slowPool][l]), 0)
+	}
+	slow := 0
+	for _, n := range s.used[slowPool] {
+		slow += n
+	}
 	return schedule.Rooms{
 		Total: free,
 		Fresh: lane(delivery.Fresh), Retry: lane(delivery.Retry), Redrive: lane(delivery.Redrive),
+		Slow: max(min(free, s.slowLimit-slow), 0),
 	}
+}
+
+// holds lists the subscribers of a partition whose slots matter to what they may be
+// given: as many as are free, and no more.
+func (s *slots) holds(partition int) []schedule.Holding {
+	var out []schedule.Holding
+	free := s.free()
+	for id, h := range s.holders {
+		if h.partition == partition && (h.slots >= hog || h.slots+hog > free) {
+			out = append(out, schedule.Holding{SubscriberID: id, Slots: h.slots})
+		}
+	}
+	return out
+}
+
+// take takes a slot for a lease, or returns nil. A repeated request may bring a lane
+// or the slow beyond their share: they then have no room until they are back in it.
+func (s *slots) take(partition int, l schedule.Leased, now time.Time) *slot {
+	if s.free() == 0 {
+		return nil
+	}
+	h := s.holders[l.SubscriberID]
+	if h == nil {
+		h = &holder{partition: partition, lanes: map[delivery.Lane]int{}}
+		s.holders[l.SubscriberID] = h
+	}
+	s.move(h, func() {
+		h.slow = l.Slow
+		h.lanes[l.Lane]++
+		h.slots++
+	})
+	s.inUse++
+	t := &slot{subscriber: l.SubscriberID, lane: l.Lane, since: now}
+	t.out = s.out.PushBack(t)
+	return t
+}
+
+// landed notes that a slot's request is over; its verdict is still to be settled.
+func (s *slots) landed(t *slot) {
+	if t.out == nil {
+		return
+	}
+	s.out.Remove(t.out)
+	t.out = nil
+	if t.told > 0 {
+		h := s.holders[t.subscriber]
+		s.move(h, func() { h.hanging-- })
+	}
+}
+
+// release gives a slot back.
+func (s *slots) release(t *slot) {
+	s.landed(t)
+	h := s.holders[t.subscriber]
+	s.move(h, func() {
+		h.lanes[t.lane]--
+		h.slots--
+	})
+	s.inUse--
+	if h.slots == 0 {
+		delete(s.holders, t.subscriber)
+	}
+}
+
+// move changes a holder, and what is counted of it in its pool with it.
+func (s *slots) move(h *holder, change func()) {
+	for lane, n := range h.lanes {
+		s.used[h.pool()][lane] -= n
+	}
+	was := h.pool()
+	change()
+	is := h.pool()
+	for lane, n := range h.lanes {
+		s.used[is][lane] += n
+	}
+	for lane := range h.lanes {
+		s.metrics.slots.WithLabelValues(string(lane), string(was)).Set(float64(s.used[was][lane]))
+		s.metrics.slots.WithLabelValues(string(lane), string(is)).Set(float64(s.used[is][lane]))
+	}
+}
+
+// hangs finds requests that have been out for long, and are due to be told: for how
+// long, by partition and subscriber.
+func (s *slots) hangs(now time.Time) map[int]map[string]time.Duration {
+	var found map[int]map[string]time.Duration
+	for e := s.out.Front(); e != nil; e = e.Next() {
+		t := e.Value.(*slot) //nolint:forcetypeassert,errcheck // nothing else is put there
+		age := now.Sub(t.since)
+		if age < hangAfter {
+			break // so are all that follow
+		}
+		if t.told > 0 && age < 2*t.told {
+			continue
+		}
+		h := s.holders[t.subscriber]
+		if t.told == 0 {
+			s.move(h, func() { h.hanging++ })
+		}
+		t.told = age
+		if found == nil {
+			found = map[int]map[string]time.Duration{}
+		}
+		if found[h.partition] == nil {
+			found[h.partition] = map[string]time.Duration{}
+		}
+		found[h.partition][t.subscriber] = max(found[h.partition][t.subscriber], age)
+	}
+	return found
 }
 
 // split deals rooms out to partitions by weight (each at least 1). What is handed
 // out never sums to more than there is, in any lane.
 func split(r schedule.Rooms, weights []int) []schedule.Rooms {
 	total, fresh := share(r.Total, weights), share(r.Fresh, weights)
-	retry, redrive := share(r.Retry, weights), share(r.Redrive, weights)
+	retry, redrive, slow := share(r.Retry, weights), share(r.Redrive, weights), share(r.Slow, weights)
 	out := make([]schedule.Rooms, len(weights))
 	for i, t := range total {
 		out[i] = schedule.Rooms{
 			Total: t, Fresh: min(t, fresh[i]), Retry: min(t, retry[i]), Redrive: min(t, redrive[i]),
+			Slow: min(t, slow[i]),
 		}
 	}
 	return out

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -14,27 +15,117 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
+func testSlots(o Options) *slots {
+	return newSlots(o.withDefaults(), newMetrics(prometheus.NewRegistry(), nil, 1))
+}
+
+func of(sub string, lane delivery.Lane, slow bool) schedule.Leased {
+	return schedule.Leased{Delivery: delivery.Delivery{SubscriberID: sub, Lane: lane}, Slow: slow}
+}
+
 func TestEveryLaneHasASlot(t *testing.T) {
 	t.Parallel()
-	s := newSlots(Options{Slots: 1}.withDefaults())
+	s := testSlots(Options{Slots: 1})
 	for _, l := range delivery.Lanes {
 		if s.limit[l] != 1 {
 			t.Errorf("%s has %d slots of 1", l, s.limit[l])
 		}
 	}
-	s = newSlots(Options{}.withDefaults())
-	want := schedule.Rooms{Total: 100, Fresh: 100, Retry: 75, Redrive: 10}
+	if r := s.rooms(); r.Slow != 1 {
+		t.Errorf("the slow have %d slots of 1", r.Slow)
+	}
+}
+
+func TestRooms(t *testing.T) {
+	t.Parallel()
+	s := testSlots(Options{})
+	want := schedule.Rooms{Total: 100, Fresh: 100, Retry: 75, Redrive: 10, Slow: 60}
 	if got := s.rooms(); got != want {
 		t.Errorf("rooms %+v, want %+v", got, want)
 	}
-	s.used = map[delivery.Lane]int{delivery.Fresh: 18, delivery.Retry: 70, delivery.Redrive: 12} // over its share
+	var taken []*slot
+	take := func(n int, lane delivery.Lane, slow bool) {
+		for range n {
+			taken = append(taken, s.take(0, of(fmt.Sprint(lane, slow), lane, slow), time.Now()))
+		}
+	}
+	take(70, delivery.Retry, false)
+	take(12, delivery.Redrive, true) // over its share
+	want = schedule.Rooms{Total: 18, Fresh: 18, Retry: 5, Slow: 18}
+	if got := s.rooms(); got != want {
+		t.Errorf("rooms %+v, want %+v", got, want)
+	}
+	take(18, delivery.Fresh, true)
 	if got := s.rooms(); got != (schedule.Rooms{}) {
 		t.Errorf("rooms %+v, want none", got)
 	}
-	s.used = map[delivery.Lane]int{delivery.Retry: 70, delivery.Redrive: 12}
-	want = schedule.Rooms{Total: 18, Fresh: 18, Retry: 5}
-	if got := s.rooms(); got != want {
-		t.Errorf("rooms %+v, want %+v", got, want)
+	if s.take(0, of("one more", delivery.Fresh, false), time.Now()) != nil {
+		t.Error("a slot beyond all")
+	}
+	for _, x := range taken {
+		s.release(x)
+	}
+	want = schedule.Rooms{Total: 100, Fresh: 100, Retry: 75, Redrive: 10, Slow: 60}
+	if got := s.rooms(); got != want || len(s.holders) != 0 || s.out.Len() != 0 {
+		t.Errorf("all is free: rooms %+v, want %+v; %d holders, %d out", got, want, len(s.holders), s.out.Len())
+	}
+}
+
+// A hang is told at 1 s, 2 s, 4 s, and takes the subscriber's slots to the slow at
+// once; when the request is over they go back, whatever became of its verdict.
+func TestHangs(t *testing.T) {
+	t.Parallel()
+	s := testSlots(Options{Slots: 10})
+	start := time.Now()
+	hung := s.take(3, of("a", delivery.Fresh, false), start)
+	s.take(3, of("a", delivery.Retry, false), start.Add(800*time.Millisecond))
+	s.take(1, of("b", delivery.Fresh, false), start.Add(900*time.Millisecond))
+	for _, c := range []struct {
+		after time.Duration
+		told  bool
+	}{
+		{999 * time.Millisecond, false},
+		{time.Second, true},
+		{1500 * time.Millisecond, false},
+	} {
+		found := s.hangs(start.Add(c.after))
+		if got := found[3]["a"] == c.after; got != c.told || len(found[1]) > 0 {
+			t.Errorf("after %s: %v, told should be %v", c.after, found, c.told)
+		}
+	}
+	if r := s.rooms(); r.Slow != 4 || r.Total != 7 {
+		t.Errorf("both slots of a count as slow: %+v", r)
+	}
+	s.landed(hung)
+	if r := s.rooms(); r.Slow != 6 {
+		t.Errorf("landed: %+v", r)
+	}
+	if found := s.hangs(start.Add(1850 * time.Millisecond)); found[3]["a"] != 1050*time.Millisecond {
+		t.Errorf("the other request of a hangs too: %v", found)
+	}
+	if found := s.hangs(start.Add(3 * time.Second)); found[3]["a"] != 2200*time.Millisecond || found[1]["b"] == 0 {
+		t.Errorf("told again after twice the time: %v", found)
+	}
+}
+
+// The scheduler is told who could be given too much: the hogs, and all when little is
+// free.
+func TestHolds(t *testing.T) {
+	t.Parallel()
+	s := testSlots(Options{Slots: 20})
+	for range 8 {
+		s.take(0, of("hog", delivery.Fresh, false), time.Now())
+	}
+	s.take(0, of("small", delivery.Fresh, false), time.Now())
+	s.take(1, of("elsewhere", delivery.Fresh, false), time.Now())
+	if got := s.holds(0); len(got) != 1 || got[0] != (schedule.Holding{SubscriberID: "hog", Slots: 8}) {
+		t.Errorf("with 10 free: %v", got)
+	}
+	for range 3 {
+		s.take(2, of("third", delivery.Fresh, false), time.Now())
+	}
+	if got := s.holds(0); len(got) != 2 {
+		t.Errorf("with 7 free: %v", got)
 	}
 }
 
@@ -45,6 +136,7 @@ func TestSplit(t *testing.T) {
 		all := schedule.Rooms{
 			Total: total, Fresh: total,
 			Retry: rapid.IntRange(0, total).Draw(t, "retry"), Redrive: rapid.IntRange(0, total).Draw(t, "redrive"),
+			Slow: rapid.IntRange(0, total).Draw(t, "slow"),
 		}
 		weights := rapid.SliceOfN(rapid.IntRange(1, 1000), 1, 48).Draw(t, "weights")
 		var sum schedule.Rooms
@@ -52,7 +144,7 @@ func TestSplit(t *testing.T) {
 			if r.Total < 1 && total >= len(weights) {
 				t.Fatalf("partition %d gets no room of %d", i, total)
 			}
-			if r.Fresh > r.Total || r.Retry > r.Total || r.Redrive > r.Total || min(r.Fresh, r.Retry, r.Redrive) < 0 {
+			if r.Fresh > r.Total || r.Retry > r.Total || r.Redrive > r.Total || r.Slow > r.Total || min(r.Fresh, r.Retry, r.Redrive, r.Slow) < 0 {
 				t.Fatalf("lane beyond the total: %+v", r)
 			}
 			sum.Total, sum.Fresh = sum.Total+r.Total, sum.Fresh+r.Fresh
@@ -112,7 +204,7 @@ func TestMetrics(t *testing.T) {
 	for name, want := range map[string]int{
 		"fanout_attempts_total": 3 * len(delivery.Facts), "fanout_attempt_duration_seconds": 3,
 		"fanout_delivery_age_seconds": 3, "fanout_settles_total": 7, "fanout_leases_lost_total": 1,
-		"fanout_slots": 3, "fanout_slots_limit": 1, "fanout_retries_scheduled_total": len(delivery.Facts),
+		"fanout_slots": 6, "fanout_slots_limit": 1, "fanout_retries_scheduled_total": len(delivery.Facts),
 		"fanout_dead_letters_total": len(delivery.Facts), "fanout_lease_calls_total": 1,
 		"fanout_lease_errors_total": 1, "fanout_releases_total": 5, "fanout_dispatch_faults_total": 2,
 	} {

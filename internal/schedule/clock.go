@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -10,14 +11,18 @@ import (
 
 // Now is Redis' clock, the only one that decides anything.
 func (e *Engine) Now(ctx context.Context) (time.Time, error) {
-	t, err := e.rdb.Time(ctx).Result()
+	v, err := e.run1(ctx, e.scripts.now, e.parts[0])
 	if err != nil {
-		return time.Time{}, classify("time", err)
+		return time.Time{}, err
 	}
-	return t.UTC().Truncate(time.Millisecond), nil
+	ms, ok := v.(int64)
+	if !ok {
+		return time.Time{}, fmt.Errorf("now: script returned %T, not a time", v)
+	}
+	return time.UnixMilli(ms).UTC(), nil
 }
 
-// testClockLua stands in the prelude when Options.TestClock is set: a key of each
+// testClockLua stands in clock.lua when Options.TestClock is set: a key of each
 // partition holds an offset in ms or, after an @, the time itself. A binary never
 // runs with it.
 const testClockLua = `local test = redis.call('GET', T .. 'test-clock')

@@ -13,7 +13,7 @@ import (
 )
 
 // schema is the version of the layout in Redis: keys, records and their meaning.
-const schema = 1
+const schema = 2
 
 // metaKey holds what every binary on one Redis must agree on.
 const metaKey = "fo:meta"
@@ -36,6 +36,9 @@ type Options struct {
 	ExpandWithin time.Duration
 	// Quantum is the most deliveries a subscriber gets in one turn; default 8.
 	Quantum int
+	// InitialCap is how many leases a subscriber may have at once whose endpoint is not
+	// known yet; default 1. It grows with every success, up to its max_in_flight.
+	InitialCap int
 	// AllowUnsafe makes Ready content with a Redis that may lose what it accepts:
 	// for a first look, or where somebody else vouches for it.
 	AllowUnsafe bool
@@ -64,6 +67,9 @@ func (o *Options) defaults() error {
 	}
 	if o.Quantum == 0 {
 		o.Quantum = 8
+	}
+	if o.InitialCap == 0 {
+		o.InitialCap = 1
 	}
 	if o.Partitions < 1 || o.Partitions > 1024 {
 		return fmt.Errorf("partitions: must be from 1 to 1024, is %d", o.Partitions)

@@ -66,6 +66,9 @@ func (e *Engine) split(targets []Target) (map[int][]Target, time.Duration) {
 // Enqueue makes an event's deliveries to at most ChunkSize targets, all of one
 // partition. Those that exist already are left as they are, so it may be run
 // again. It returns ErrTooLate, with nothing done, once expandBy has passed.
+//
+// The delivery to a subscriber that is on hold and holds its fill is made a dead
+// letter, held_full.
 func (e *Engine) Enqueue(
 	ctx context.Context, eventID string, acceptedAt, expandBy time.Time, partition int, targets []Target,
 ) error {
@@ -75,13 +78,40 @@ func (e *Engine) Enqueue(
 	if len(targets) > ChunkSize {
 		return fmt.Errorf("enqueue: %d targets in one call, at most %d", len(targets), ChunkSize)
 	}
-	args := make([]any, 0, 4+3*len(targets))
-	args = append(args, eventID, millis(acceptedAt), millis(expandBy), e.opts.DeliveredRetention.Milliseconds())
-	for _, t := range targets {
-		d := delivery.New(eventID, t.SubscriberID, acceptedAt, t.MaxAge)
-		args = append(args, d.ID, d.SubscriberID, millis(d.ExpiresAt))
+	enqueue := func(bury int, body []byte) (full int64, err error) {
+		args := make([]any, 0, 7+3*len(targets))
+		args = append(args, e.opts.DeliveredRetention.Milliseconds(),
+			eventID, millis(acceptedAt), millis(expandBy), bury, body, len(targets))
+		for _, t := range targets {
+			d := delivery.New(eventID, t.SubscriberID, acceptedAt, t.MaxAge)
+			args = append(args, d.ID, d.SubscriberID, millis(d.ExpiresAt))
+		}
+		v, err := e.run1(ctx, e.scripts.enqueue, e.parts[partition], args...)
+		if err != nil {
+			return 0, err
+		}
+		r := newReply("enqueue", v)
+		if made := r.number(); made < 0 {
+			return 0, fmt.Errorf("enqueue: event %s: %w", eventID, ErrTooLate)
+		}
+		return r.number(), r.err
 	}
-	_, err := e.run1(ctx, e.scripts.enqueue, e.parts[partition], args...)
+	full, err := enqueue(0, nil)
+	if err != nil || full == 0 {
+		return err
+	}
+	// Their payload has to be pinned beside them, and only now is it known that it is
+	// needed: one more read for what should be rare. One that is gone is no reason to
+	// lose the delivery.
+	body, err := e.Body(ctx, eventID)
+	var pin []byte
+	switch {
+	case err == nil:
+		pin = encodeBody(body)
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	_, err = enqueue(1, pin)
 	return err
 }
 

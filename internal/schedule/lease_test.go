@@ -147,7 +147,7 @@ func TestPauseHoldsAndResumeReleases(t *testing.T) {
 		w.post("e1", "s1")
 		paused := terms
 		paused.Paused = true
-		_, err := w.PutConfig(w.ctx, "s1", -1, []byte("{}"), paused)
+		_, err := w.PutConfig(w.ctx, "s1", -1, []byte("{}"), paused, schedule.Edited)
 		w.ok(err)
 		w.post("e2", "s1")
 		if rep := w.lease("w", anyRoom); len(rep.Leased) != 0 {
@@ -206,7 +206,7 @@ func TestUnknownClassesAreSampled(t *testing.T) {
 	contract(t, schedule.Options{Partitions: 4}, func(_ *testing.T, w *world) {
 		bulk := terms
 		bulk.Class = "bulk"
-		_, err := w.PutConfig(w.ctx, "s1", 0, []byte("{}"), bulk)
+		_, err := w.PutConfig(w.ctx, "s1", 0, []byte("{}"), bulk, schedule.Edited)
 		w.ok(err)
 		sample := func() []schedule.Ages {
 			w.Helper()
@@ -256,7 +256,7 @@ func TestAgesTellEligibleFromLimitedAndFuture(t *testing.T) {
 		// Another class takes its ages with it.
 		gold := terms
 		gold.Class = "gold"
-		_, err = w.PutConfig(w.ctx, "s1", -1, []byte("{}"), gold)
+		_, err = w.PutConfig(w.ctx, "s1", -1, []byte("{}"), gold, schedule.Edited)
 		w.ok(err)
 		w.audit()
 	})

@@ -335,7 +335,7 @@ func (m *model) config() {
 	tm := terms
 	tm.MaxInFlight, tm.Paused = s.limit, s.paused
 	tm.Class = rapid.SampledFrom([]string{"standard", "gold"}).Draw(m.rt, "class")
-	_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), tm)
+	_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), tm, schedule.Edited)
 	m.ok(err)
 }
 
@@ -363,7 +363,7 @@ func (m *model) drain() {
 			m.cancelAll(name, 1000)
 			continue
 		}
-		_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), terms)
+		_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), terms, schedule.Edited)
 		m.ok(err)
 	}
 	for range 100 {

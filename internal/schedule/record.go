@@ -9,10 +9,17 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 )
 
-// words is the number of words in a record; lua/prelude.lua writes them.
-const words = 22
+// How many words a record has; lua/record.lua writes them.
+const (
+	headWords    = 5
+	historyWords = 16
+)
 
 var errRecord = errors.New("damaged delivery record")
+
+// noHistory is what a delivery's history is, behind its due time, before its first
+// attempt.
+var noHistory = strings.Fields("0 0 0 0 0 0 0 0 0 0 0 0 - - -")
 
 // The single letters that records use.
 var (
@@ -23,8 +30,14 @@ var (
 	laneOf = map[string]delivery.Lane{
 		"f": delivery.Fresh, "r": delivery.Retry, "d": delivery.Redrive,
 	}
+	letterOfLane = map[delivery.Lane]string{
+		delivery.Fresh: "f", delivery.Retry: "r", delivery.Redrive: "d",
+	}
 	letterOf = map[delivery.State]string{
 		delivery.Scheduled: "s", delivery.Delivered: "d", delivery.Dead: "x",
+	}
+	letterOfBlame = map[delivery.Blame]string{
+		delivery.NoBlame: "+", delivery.Endpoint: "e", delivery.Payload: "p", delivery.Us: "u",
 	}
 )
 
@@ -34,11 +47,17 @@ type record struct {
 	Reason delivery.Outcome
 }
 
-// decode reads the record that lua/prelude.lua encodes.
+// decode reads the record that lua/record.lua encodes: the head alone while it waits
+// for its first attempt, else its history too.
 func decode(id, text string) (record, error) {
 	w := strings.Split(text, " ")
-	if len(w) != words {
-		return record{}, fmt.Errorf("%s: %d words instead of %d: %w", id, len(w), words, errRecord)
+	if len(w) == headWords {
+		w = append(w, w[1]) // due since it was accepted
+		w = append(w, noHistory...)
+	}
+	if len(w) != headWords+historyWords || len(w[0]) != 2 {
+		return record{}, fmt.Errorf("%s: a record of %d words, not %d or %d: %w",
+			id, len(w), headWords, headWords+historyWords, errRecord)
 	}
 	var bad error
 	num := func(i int) int64 {
@@ -56,16 +75,15 @@ func decode(id, text string) (record, error) {
 	}
 	r := record{
 		Delivery: delivery.Delivery{
-			ID: id, State: stateOf[w[0]], Lane: laneOf[w[1]],
-			DueAt: fromMillis(num(2)), ExpiresAt: fromMillis(num(3)), AcceptedAt: fromMillis(num(4)),
-			Attempts: int(num(5)), DeliveryCount: num(6), Settled: num(7),
-			Releases: int(num(8)), LeaseLosses: int(num(9)), RedriveGeneration: int(num(10)),
-			BudgetBase: int(num(11)), Budget: int(num(12)),
-			FirstAttemptAt: fromMillis(num(13)), LastAttemptAt: fromMillis(num(14)), EndedAt: fromMillis(num(15)),
-			LastStatus: int(num(16)), LastOutcome: word(17),
-			EventID: w[20], SubscriberID: w[21],
+			ID: id, State: stateOf[w[0][:1]], Lane: laneOf[w[0][1:]],
+			AcceptedAt: fromMillis(num(1)), ExpiresAt: fromMillis(num(2)), EventID: w[3], SubscriberID: w[4],
+			DueAt: fromMillis(num(5)), Attempts: int(num(6)), DeliveryCount: num(7), Settled: num(8),
+			Releases: int(num(9)), LeaseLosses: int(num(10)), RedriveGeneration: int(num(11)),
+			BudgetBase: int(num(12)), Budget: int(num(13)),
+			FirstAttemptAt: fromMillis(num(14)), LastAttemptAt: fromMillis(num(15)), EndedAt: fromMillis(num(16)),
+			LastStatus: int(num(17)), LastOutcome: word(18),
 		},
-		Reason: word(18),
+		Reason: word(19),
 	}
 	if r.State == "" || r.Lane == "" {
 		bad = fmt.Errorf("%s: unknown state or lane: %w", id, errRecord)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -23,30 +24,44 @@ type script struct {
 // scripts are all transitions, loaded once per engine.
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
-	putConfig, tombstone, expiredLeases, expiredDeliveries, trim, sample script
+	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, now script
 
 	texts map[string]string // by SHA-1
 }
 
+// parts are the files that a script is put together from, before its own: no more
+// than it uses, because Redis runs through all of them at each call.
+var (
+	onEvents   = []string{"clock"}
+	onRecords  = []string{"clock", "record", "subscriber", "transition"}
+	onVerdicts = append(slices.Clone(onRecords), "endpoint")
+	onConfigs  = []string{"clock", "subscriber", "generation"}
+	onReading  = []string{"clock", "record", "subscriber"}
+)
+
 // loadScripts reads the embedded files. clock is Lua put behind the clock's
-// reading in the prelude: empty but in tests.
+// reading in clock.lua: empty but in tests.
 func loadScripts(clock string) scripts {
-	prelude := strings.Replace(file("prelude"), "--[[TEST CLOCK]]", clock, 1)
 	texts := make(map[string]string)
-	load := func(name string) script {
-		text := prelude + "\n" + file(name)
-		sum := sha1.Sum([]byte(text)) //nolint:gosec // as above
+	load := func(name string, parts []string) script {
+		var text strings.Builder
+		for _, part := range append(slices.Clone(parts), name) {
+			text.WriteString(strings.Replace(file(part), "--[[TEST CLOCK]]", clock, 1))
+			text.WriteByte('\n')
+		}
+		sum := sha1.Sum([]byte(text.String())) //nolint:gosec // as above
 		sha := hex.EncodeToString(sum[:])
-		texts[sha] = text
+		texts[sha] = text.String()
 		return script{name: name, sha: sha}
 	}
 	return scripts{
-		accept: load("accept"), strike: load("strike"), claimOpen: load("claim_open"),
-		enqueue: load("enqueue"), lease: load("lease"), settle: load("settle"),
-		release: load("release"), expire: load("expire"), cancel: load("cancel"),
-		putConfig: load("put_config"), tombstone: load("tombstone"),
-		expiredLeases: load("expired_leases"), expiredDeliveries: load("expired_deliveries"),
-		trim: load("trim"), sample: load("sample"),
+		accept: load("accept", onEvents), strike: load("strike", onEvents), claimOpen: load("claim_open", onEvents),
+		enqueue: load("enqueue", onRecords), lease: load("lease", onReading), settle: load("settle", onVerdicts),
+		release: load("release", onRecords), expire: load("expire", onRecords), cancel: load("cancel", onRecords),
+		putConfig: load("put_config", onConfigs), tombstone: load("tombstone", onConfigs), slow: load("slow", onReading),
+		expiredLeases: load("expired_leases", onReading), expiredDeliveries: load("expired_deliveries", onReading),
+		trim: load("trim", onRecords), sample: load("sample", onReading),
+		now: load("now", onEvents),
 		texts: texts,
 	}
 }
@@ -104,7 +119,7 @@ var refusals = []string{
 
 // ownErrors are the codes that our scripts reply with.
 var ownErrors = map[string]error{
-	"CONFLICT": ErrConflict, "NOTFOUND": ErrNotFound, "VERSION": ErrVersion, "LATE": ErrTooLate,
+	"CONFLICT": ErrConflict, "NOTFOUND": ErrNotFound, "VERSION": ErrVersion,
 }
 
 // classify turns a Redis error into one that callers can branch on. op names the

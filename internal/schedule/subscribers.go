@@ -1,10 +1,12 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -14,13 +16,11 @@ import (
 // ErrVersion if it is at another; ErrNotFound if it does not exist or is deleted.
 //
 // Every attempt leased after PutConfig returns sees the new version.
-func (e *Engine) PutConfig(ctx context.Context, id string, expect int64, blob []byte, t Terms) (int64, error) {
-	hold := ""
-	if t.Paused {
-		hold = "p"
-	}
+func (e *Engine) PutConfig(
+	ctx context.Context, id string, expect int64, blob []byte, t Terms, c Change,
+) (int64, error) {
 	v, err := e.run1(ctx, e.scripts.putConfig, e.parts[e.PartitionOf(id)],
-		id, expect, blob, t.Class, t.MaxInFlight, t.LeaseTime.Milliseconds(), hold)
+		id, expect, blob, t.Class, t.words(), e.opts.InitialCap*capUnit, string(c))
 	if err != nil {
 		return 0, fmt.Errorf("subscriber %s: %w", id, err)
 	}
@@ -30,6 +30,26 @@ func (e *Engine) PutConfig(ctx context.Context, id string, expect int64, blob []
 	}
 	return n, nil
 }
+
+// words are the terms as lua/subscriber.lua reads them, from max_in_flight on.
+func (t Terms) words() string {
+	every, burst := "0", 0
+	if t.RatePerSecond > 0 {
+		every, burst = strconv.FormatFloat(1000/t.RatePerSecond, 'f', 6, 64), max(t.Burst, 1)
+	}
+	paused := 0
+	if t.Paused {
+		paused = 1
+	}
+	return fmt.Sprintf("%d %d %s %d %d %d %d", max(t.MaxInFlight, 1), t.LeaseTime.Milliseconds(), every, burst,
+		cmp.Or(t.BreakerFailures, defaultBreakerFailures), cmp.Or(t.MaxHeld, defaultMaxHeld), paused)
+}
+
+// What stands for 0 in Terms.
+const (
+	defaultBreakerFailures = 5
+	defaultMaxHeld         = 100_000
+)
 
 // Config reads a subscriber; ErrNotFound if there is none or it is deleted.
 func (e *Engine) Config(ctx context.Context, id string) (Config, error) {

@@ -268,7 +268,7 @@ func TestPutConfigTwice(t *testing.T) {
 		put := func(expect, want int64, blob string) func() {
 			return func() {
 				w.Helper()
-				v, err := w.PutConfig(w.ctx, "s1", expect, []byte(blob), terms)
+				v, err := w.PutConfig(w.ctx, "s1", expect, []byte(blob), terms, schedule.Edited)
 				w.ok(err)
 				if v != want {
 					w.Fatalf("version %d, want %d", v, want)
@@ -277,10 +277,10 @@ func TestPutConfigTwice(t *testing.T) {
 		}
 		w.twice("create", put(0, 1, "a"))
 		w.twice("change", put(1, 2, "b"))
-		if _, err := w.PutConfig(w.ctx, "s1", 1, []byte("c"), terms); !errors.Is(err, schedule.ErrVersion) {
+		if _, err := w.PutConfig(w.ctx, "s1", 1, []byte("c"), terms, schedule.Edited); !errors.Is(err, schedule.ErrVersion) {
 			w.Fatalf("stale version: %v", err)
 		}
-		if _, err := w.PutConfig(w.ctx, "s2", 3, []byte("c"), terms); !errors.Is(err, schedule.ErrNotFound) {
+		if _, err := w.PutConfig(w.ctx, "s2", 3, []byte("c"), terms, schedule.Edited); !errors.Is(err, schedule.ErrNotFound) {
 			w.Fatalf("unknown: %v", err)
 		}
 	})

@@ -97,8 +97,31 @@ type Terms struct {
 	MaxInFlight int
 	// LeaseTime is attempt_timeout plus the settle margin.
 	LeaseTime time.Duration
-	Paused    bool
+	// RatePerSecond is how many attempts may begin a second, by all dispatchers
+	// together; 0 for no limit. Burst is how many at once; at least 1 with a rate.
+	RatePerSecond float64
+	Burst         int
+	// BreakerFailures in a row open the breaker; 0 stands for 5.
+	BreakerFailures int
+	// MaxHeld is how many deliveries may be pending while it is on hold; 0 stands
+	// for 100,000.
+	MaxHeld int
+	Paused  bool
 }
+
+// Change is what a new config means for the subscriber's holds.
+type Change string
+
+// The changes.
+const (
+	// Edited leaves them: the config changed, the endpoint did not.
+	Edited Change = ""
+	// Lifted ends what somebody can end: disabled ends, and an open breaker probes
+	// at once. What the endpoint asked for (throttled) stands.
+	Lifted Change = "lift"
+	// Moved forgets all that is known of the endpoint, for it is another one.
+	Moved Change = "moved"
+)
 
 // Config is a subscriber as stored: a blob that only package subscriber reads,
 // and the terms that only the scheduler does, under one version.
@@ -109,9 +132,10 @@ type Config struct {
 	Deleted bool // a tombstone, Blob empty
 }
 
-// Rooms says how many deliveries a lease call may take.
+// Rooms says how many deliveries a lease call may take, by lane, and of all those
+// how many of slow subscribers.
 type Rooms struct {
-	Total, Fresh, Retry, Redrive int
+	Total, Fresh, Retry, Redrive, Slow int
 }
 
 // LeaseRequest asks one partition for work.
@@ -123,6 +147,18 @@ type LeaseRequest struct {
 	// Seq again gets the same leases: that is how a lost reply is made good.
 	Seq   int64
 	Rooms Rooms
+	// Free is how many slots of the worker are free, for whichever partition. A
+	// subscriber may hold as many as are free, and no more.
+	Free int
+	// Holds are the slots that subscribers of this partition hold. One that is left
+	// out is taken to hold none.
+	Holds []Holding
+}
+
+// Holding is the slots of a worker that a subscriber holds.
+type Holding struct {
+	SubscriberID string
+	Slots        int
 }
 
 // Leased is a delivery as handed to a worker, its attempt charged.
@@ -132,6 +168,9 @@ type Leased struct {
 	Version int64
 	// Until is when the lease expires, Redis time.
 	Until time.Time
+	// Slow says that its subscriber takes long to answer, or is not known yet: it
+	// counts against the slots for such.
+	Slow bool
 }
 
 // Fence is what a verdict on this lease must carry.
@@ -141,9 +180,11 @@ func (l Leased) Fence() int64 { return l.DeliveryCount }
 type LeaseReply struct {
 	Now    time.Time // Redis time; add monotonic elapsed time for a current one
 	Leased []Leased
-	// Ready is how many subscribers still wait for a turn.
-	Ready int
-	// NextDue is when the next delivery falls due; zero if nothing is scheduled.
+	// Ready is how many subscribers still wait for a turn; Slow how many more that
+	// are slow.
+	Ready, Slow int
+	// NextDue is when the next delivery falls due, or a hold or a rate may end;
+	// zero if nothing is scheduled.
 	NextDue time.Time
 }
 
@@ -162,6 +203,11 @@ type Verdict struct {
 	// Reclaim settles a lease in place of its worker: it is refused while the
 	// lease is not expired.
 	Reclaim bool
+	// Took is how long the attempt took, and RetryAfter for how long the endpoint
+	// asked to be left alone; 0 if it did not. Both speak of the endpoint, as Blame
+	// of Outcome does.
+	Took       time.Duration
+	RetryAfter time.Duration
 }
 
 // SettleResult says what a verdict did.
@@ -184,6 +230,14 @@ type Claim struct {
 	// Wait has a released delivery fall due that long from now, so that others have
 	// their turn first; 0 leaves it due when it was.
 	Wait time.Duration
+}
+
+// Settled is what a settlement did.
+type Settled struct {
+	// Results are those of the verdicts, in order.
+	Results []SettleResult
+	// NextDue is as in LeaseReply, after it.
+	NextDue time.Time
 }
 
 // Ledger counts deliveries. Accepted = Pending + Delivered + Dead + Cancelled at
@@ -226,7 +280,9 @@ type Sample struct {
 	// one that has work in two lanes counts in each.
 	Ready, Scheduled int64
 	Dead             int64 // dead letters kept
-	OpenEvents       int64 // accepted, not expanded yet
+	// OnHold is how many subscribers are, and Held the deliveries that wait for them.
+	OnHold, Held int64
+	OpenEvents   int64 // accepted, not expanded yet
 	// LateEvents were not expanded in time, and are set aside: accepted
 	// deliveries that nobody will make. Anything but 0 is for a person.
 	LateEvents int64

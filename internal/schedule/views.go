@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -70,8 +71,8 @@ func (a Ages) waits() bool {
 func (s *Sample) add(r *reply) {
 	s.Now = r.time()
 	for _, field := range []*int64{
-		&s.Leases, &s.ExpiredLeases, &s.Ready, &s.Scheduled, &s.Dead,
-		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled,
+		&s.Leases, &s.ExpiredLeases, &s.Ready, &s.Scheduled, &s.Dead, &s.OnHold,
+		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled, &s.Held,
 	} {
 		*field += r.number()
 	}
@@ -147,19 +148,8 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error)
 	if err != nil {
 		return nil, err
 	}
-	var all []redis.Z
-	for _, h := range heads {
-		all = append(all, h.Val()...)
-	}
-	slices.SortStableFunc(all, func(a, b redis.Z) int {
-		switch {
-		case a.Score > b.Score:
-			return -1
-		case a.Score < b.Score:
-			return 1
-		}
-		return 0
-	})
+	all := merge(heads)
+	slices.Reverse(all) // the newest first
 	byPart := make(map[int][]string)
 	for _, z := range all[:min(limit, len(all))] {
 		id, _ := z.Member.(string)
@@ -179,6 +169,16 @@ func (e *Engine) DeadLetters(ctx context.Context, limit int) ([]Evidence, error)
 	}
 	slices.SortStableFunc(out, func(a, b Evidence) int { return b.EndedAt.Compare(a.EndedAt) })
 	return out, nil
+}
+
+// merge joins lists of several partitions into one, by score.
+func merge(lists []*redis.ZSliceCmd) []redis.Z {
+	var all []redis.Z
+	for _, l := range lists {
+		all = append(all, l.Val()...)
+	}
+	slices.SortStableFunc(all, func(a, b redis.Z) int { return cmp.Compare(a.Score, b.Score) })
+	return all
 }
 
 // evidence reads records and attempts of deliveries of one partition.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -19,9 +20,14 @@ func (e *Engine) Lease(ctx context.Context, reqs []LeaseRequest) ([]LeaseReply, 
 		if q.Worker == "" || strings.ContainsAny(q.Worker, " \t\n=") {
 			return nil, fmt.Errorf("lease: worker %q must be one word without '='", q.Worker)
 		}
-		calls[i] = call{e.scripts.lease, e.parts[q.Partition], []any{
-			q.Worker, q.Seq, q.Rooms.Total, q.Rooms.Fresh, q.Rooms.Retry, q.Rooms.Redrive, e.opts.Quantum,
-		}}
+		args := []any{
+			q.Worker, q.Seq, q.Rooms.Total, q.Rooms.Fresh, q.Rooms.Retry, q.Rooms.Redrive, q.Rooms.Slow,
+			max(q.Free, q.Rooms.Total), e.opts.Quantum,
+		}
+		for _, h := range q.Holds {
+			args = append(args, h.SubscriberID, h.Slots)
+		}
+		calls[i] = call{e.scripts.lease, e.parts[q.Partition], args}
 	}
 	out := make([]LeaseReply, len(reqs))
 	cmds, failed := e.run(ctx, calls)
@@ -41,7 +47,7 @@ func (e *Engine) Lease(ctx context.Context, reqs []LeaseRequest) ([]LeaseReply, 
 
 func leaseReply(v any) (LeaseReply, error) {
 	r := newReply("lease", v)
-	rep := LeaseReply{Now: r.time(), Ready: int(r.number()), NextDue: r.time()}
+	rep := LeaseReply{Now: r.time(), Ready: int(r.number()), Slow: int(r.number()), NextDue: r.time()}
 	for r.more() {
 		l, err := leased(r)
 		if err != nil {
@@ -52,11 +58,11 @@ func leaseReply(v any) (LeaseReply, error) {
 	return rep, r.err
 }
 
-// leased reads id, record, version, until.
+// leased reads id, record, version, until, slow.
 func leased(r *reply) (Leased, error) {
 	id := r.text()
 	rec, err := decode(id, r.text())
-	l := Leased{Delivery: rec.Delivery, Version: r.number(), Until: r.time()}
+	l := Leased{Delivery: rec.Delivery, Version: r.number(), Until: r.time(), Slow: r.number() == 1}
 	if err == nil {
 		err = r.err
 	}
@@ -66,22 +72,52 @@ func leased(r *reply) (Leased, error) {
 // Settle applies verdicts in one partition, and says what each did. On an error
 // some may have been applied: settle the same batch again, with any verdicts
 // added, and those report Already.
-func (e *Engine) Settle(ctx context.Context, partition int, verdicts []Verdict) ([]SettleResult, error) {
-	args := make([]any, 0, 1+11*len(verdicts))
-	args = append(args, e.opts.DeliveredRetention.Milliseconds())
+func (e *Engine) Settle(ctx context.Context, partition int, verdicts []Verdict) (Settled, error) {
+	args := make([]any, 0, 2+12*len(verdicts))
+	args = append(args, e.opts.DeliveredRetention.Milliseconds(), rand.IntN(1_000_000)) //nolint:gosec // jitter needs no secrecy
 	for _, v := range verdicts {
 		next, ok := letterOf[v.Next]
 		if !ok {
-			return nil, fmt.Errorf("settle: %s: %q is no verdict", v.ID, v.Next)
+			return Settled{}, fmt.Errorf("settle: %s: %q is no verdict", v.ID, v.Next)
 		}
-		args = append(args, v.ID, v.Fence, next, millis(v.DueAt), flag(v.GiveBack), orDash(v.Outcome), v.Status,
-			orDash(v.Reason), v.Attempt, bodyArg(v.Body), flag(v.Reclaim))
+		args = append(args, v.ID, v.Fence, next, millis(v.DueAt), v.flags(), orDash(v.Outcome), v.Status,
+			orDash(v.Reason), v.Attempt, bodyArg(v.Body), v.Took.Milliseconds(), v.RetryAfter.Milliseconds())
 	}
 	reply, err := e.run1(ctx, e.scripts.settle, e.parts[partition], args...)
 	if err != nil {
-		return nil, err
+		return Settled{}, err
 	}
-	return results("settle", reply, len(verdicts))
+	r := newReply("settle", reply)
+	r.time() // now
+	s := Settled{NextDue: r.time()}
+	s.Results, err = results("settle", r, len(verdicts))
+	return s, err
+}
+
+// flags are the letters that settle.lua reads.
+func (v Verdict) flags() string {
+	flags := letterOfBlame[v.Outcome.Blame()]
+	if v.GiveBack {
+		flags += "g"
+	}
+	if v.Reclaim {
+		flags += "r"
+	}
+	if v.Disable {
+		flags += "x"
+	}
+	return flags
+}
+
+// Slow notes that attempts of subscribers of one partition have been out for this
+// long already.
+func (e *Engine) Slow(ctx context.Context, partition int, out map[string]time.Duration) error {
+	args := make([]any, 0, 2*len(out))
+	for id, d := range out {
+		args = append(args, id, d.Milliseconds())
+	}
+	_, err := e.run1(ctx, e.scripts.slow, e.parts[partition], args...)
+	return err
 }
 
 // Expire buries waiting deliveries of one partition whose expires_at has passed,
@@ -95,11 +131,10 @@ func (e *Engine) Expire(ctx context.Context, partition int, verdicts []Verdict) 
 	if err != nil {
 		return nil, err
 	}
-	return results("expire", reply, len(verdicts))
+	return results("expire", newReply("expire", reply), len(verdicts))
 }
 
-func results(op string, v any, want int) ([]SettleResult, error) {
-	r := newReply(op, v)
+func results(op string, r *reply, want int) ([]SettleResult, error) {
 	out := make([]SettleResult, 0, want)
 	for r.more() {
 		out = append(out, SettleResult(r.text()))
@@ -202,13 +237,6 @@ func (e *Engine) Trim(ctx context.Context, limit int) (int, error) {
 		n += trimmed
 	}
 	return n, nil
-}
-
-func flag(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // orDash keeps a record's words apart: an empty one would be none.

@@ -41,6 +41,9 @@ func newWorld(t *testing.T, rdb redis.UniversalClient, opts schedule.Options) *w
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	opts.TestClock = true
+	if opts.InitialCap == 0 {
+		opts.InitialCap = 1000 // caps are a matter of the tests that are about them
+	}
 	if opts.Partitions == 0 {
 		opts.Partitions = 1
 	}
@@ -73,16 +76,17 @@ func (w *world) clock() time.Time {
 	return s.Now
 }
 
-var terms = schedule.Terms{Class: "standard", MaxInFlight: 100, LeaseTime: 25 * time.Second}
+// terms have a breaker that stays out of the way, as caps do: see newWorld.
+var terms = schedule.Terms{Class: "standard", MaxInFlight: 100, LeaseTime: 25 * time.Second, BreakerFailures: 1000}
 
 // subscribe makes a subscriber with a cap.
 func (w *world) subscribe(id string, maxInFlight int) {
 	w.Helper()
 	tm := terms
 	tm.MaxInFlight = maxInFlight
-	_, err := w.PutConfig(w.ctx, id, -1, []byte("{}"), tm)
+	_, err := w.PutConfig(w.ctx, id, -1, []byte("{}"), tm, schedule.Edited)
 	if err != nil {
-		_, err = w.PutConfig(w.ctx, id, 0, []byte("{}"), tm)
+		_, err = w.PutConfig(w.ctx, id, 0, []byte("{}"), tm, schedule.Edited)
 	}
 	w.ok(err)
 }
@@ -112,9 +116,9 @@ func (w *world) post(event string, subs ...string) []string {
 }
 
 // anyRoom is more room than any test needs.
-var anyRoom = schedule.Rooms{Total: 1000, Fresh: 1000, Retry: 1000, Redrive: 1000}
+var anyRoom = schedule.Rooms{Total: 1000, Fresh: 1000, Retry: 1000, Redrive: 1000, Slow: 1000}
 
-func room(n int) schedule.Rooms { return schedule.Rooms{Total: n, Fresh: n, Retry: n, Redrive: n} }
+func room(n int) schedule.Rooms { return schedule.Rooms{Total: n, Fresh: n, Retry: n, Redrive: n, Slow: n} }
 
 // lease leases from partition 0 with the worker's next seq.
 func (w *world) lease(worker string, r schedule.Rooms) schedule.LeaseReply {
@@ -189,8 +193,8 @@ func (w *world) settle(want schedule.SettleResult, v schedule.Verdict) {
 	w.Helper()
 	got, err := w.Settle(w.ctx, 0, []schedule.Verdict{v})
 	w.ok(err)
-	if got[0] != want {
-		w.Fatalf("settle %s at fence %d: %s, want %s", v.Next, v.Fence, got[0], want)
+	if got.Results[0] != want {
+		w.Fatalf("settle %s at fence %d: %s, want %s", v.Next, v.Fence, got.Results[0], want)
 	}
 }
 

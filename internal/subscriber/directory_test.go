@@ -218,7 +218,7 @@ func TestUnreadableSubscriber(t *testing.T) {
 	a := create(t, store, subscriber.Draft{Name: new("a")})
 	d := subscriber.NewDirectory(m)
 	refresh(t, d)
-	version, err := m.PutConfig(t.Context(), a.ID, a.Version, []byte("{broken"), schedule.Terms{})
+	version, err := m.PutConfig(t.Context(), a.ID, a.Version, []byte("{broken"), schedule.Terms{}, schedule.Edited)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestBlobsOfOtherVersions(t *testing.T) {
 	t.Parallel()
 	m, store := newStore(t)
 	_, err := m.PutConfig(t.Context(), "sub_OLD", 0, []byte(`{"account":"a","url":"https://example.com","class":"standard",
-		"filter":{"types":["*"],"sample":0.5},"policy":{"max_attempts":3,"novelty":true},"secrets":[],"shade":"blue"}`), schedule.Terms{})
+		"filter":{"types":["*"],"sample":0.5},"policy":{"max_attempts":3,"novelty":true},"secrets":[],"shade":"blue"}`), schedule.Terms{}, schedule.Edited)
 	if err != nil {
 		t.Fatal(err)
 	}

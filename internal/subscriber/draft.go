@@ -40,7 +40,8 @@ type Draft struct {
 	Policy *PolicyPatch `json:"policy,omitempty"`
 	// Secret is the first secret's text, for a create alone.
 	Secret *string `json:"secret,omitempty"`
-	Paused *bool   `json:"paused,omitempty"`
+	// Paused is set by a pause; false is a resume, also of one that is not paused.
+	Paused *bool `json:"paused,omitempty"`
 }
 
 // rules are what a draft is judged by beyond its own bounds.

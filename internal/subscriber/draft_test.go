@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/fanout/fanout/internal/subscriber/subtest"
 )
@@ -160,8 +161,11 @@ func TestCreateDefaults(t *testing.T) {
 	if err := subscriber.ParseSecret(a.Secrets[0].Value); err != nil {
 		t.Error(err)
 	}
-	if terms := m.Terms(a.ID); terms.LeaseTime != 25*time.Second || terms.MaxInFlight != 16 || terms.Class != "standard" || terms.Paused {
-		t.Errorf("terms %+v", terms)
+	want := schedule.Terms{
+		Class: "standard", MaxInFlight: 16, LeaseTime: 25 * time.Second, BreakerFailures: 5, MaxHeld: 100_000,
+	}
+	if terms, change := m.Told(a.ID); terms != want || change != schedule.Edited {
+		t.Errorf("terms %+v, want %+v; change %q", terms, want, change)
 	}
 }
 
@@ -171,11 +175,59 @@ func TestTermsFollowThePolicy(t *testing.T) {
 	s := create(t, store, subscriber.Draft{})
 	_, err := store.Patch(t.Context(), s.ID, -1, subscriber.Draft{
 		Class: new("bulk"), Paused: new(true),
-		Policy: &subscriber.PolicyPatch{AttemptTimeout: new(delivery.Duration(time.Minute)), MaxInFlight: new(3)},
+		Policy: &subscriber.PolicyPatch{
+			AttemptTimeout: new(delivery.Duration(time.Minute)), MaxInFlight: new(3), RatePerSecond: new(2.5),
+			BreakerFailures: new(7), MaxHeld: new(12),
+		},
 	})
-	if terms := m.Terms(s.ID); err != nil || terms.LeaseTime != time.Minute+subscriber.SettleMargin ||
-		terms.MaxInFlight != 3 || terms.Class != "bulk" || !terms.Paused {
-		t.Errorf("terms %+v, %v", terms, err)
+	want := schedule.Terms{
+		Class: "bulk", MaxInFlight: 3, LeaseTime: time.Minute + subscriber.SettleMargin,
+		RatePerSecond: 2.5, Burst: 3, BreakerFailures: 7, MaxHeld: 12, Paused: true,
+	}
+	if terms, _ := m.Told(s.ID); err != nil || terms != want {
+		t.Errorf("terms %+v, want %+v, %v", terms, want, err)
+	}
+}
+
+// TestWhatAPatchTellsTheScheduler: what a change means for the holds.
+func TestWhatAPatchTellsTheScheduler(t *testing.T) {
+	t.Parallel()
+	m, store := newStore(t)
+	for name, c := range map[string]struct {
+		paused  bool // before
+		draft   subscriber.Draft
+		change  schedule.Change
+		writes  bool
+		isPause bool // after
+	}{
+		"a name":                      {draft: subscriber.Draft{Name: new("new")}, writes: true},
+		"nothing":                     {draft: subscriber.Draft{Name: new("")}},
+		"a pause":                     {draft: subscriber.Draft{Paused: new(true)}, writes: true, isPause: true},
+		"a second pause":              {paused: true, draft: subscriber.Draft{Paused: new(true)}, isPause: true},
+		"a resume":                    {paused: true, draft: subscriber.Draft{Paused: new(false)}, change: schedule.Lifted, writes: true},
+		"a resume of one not paused":  {draft: subscriber.Draft{Paused: new(false)}, change: schedule.Lifted, writes: true},
+		"a resume and a name":         {draft: subscriber.Draft{Paused: new(false), Name: new("n")}, change: schedule.Lifted, writes: true},
+		"another URL":                 {draft: subscriber.Draft{URL: new("https://example.com/b")}, change: schedule.Moved, writes: true},
+		"the URL that it has":         {draft: subscriber.Draft{URL: new("https://example.com/hook")}},
+		"another query":               {draft: subscriber.Draft{URL: new("https://example.com/hook?token=2")}, change: schedule.Moved, writes: true},
+		"another URL of a paused one": {paused: true, draft: subscriber.Draft{URL: new("https://b.example/")}, change: schedule.Moved, writes: true, isPause: true},
+		"another URL and a resume": {
+			paused: true, draft: subscriber.Draft{URL: new("https://b.example/"), Paused: new(false)}, change: schedule.Moved, writes: true,
+		},
+		"the URL that it has and a resume": {
+			draft: subscriber.Draft{URL: new("https://example.com/hook"), Paused: new(false)}, change: schedule.Lifted, writes: true,
+		},
+	} {
+		s := create(t, store, subscriber.Draft{Paused: &c.paused})
+		next, err := store.Patch(t.Context(), s.ID, -1, c.draft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		terms, change := m.Told(s.ID)
+		if change != c.change || (next.Version > s.Version) != c.writes || next.Paused != c.isPause || terms.Paused != c.isPause {
+			t.Errorf("%s: told %q and paused %v, version %d to %d; want %q, %v, written: %v",
+				name, change, terms.Paused, s.Version, next.Version, c.change, c.isPause, c.writes)
+		}
 	}
 }
 

@@ -37,6 +37,9 @@ func TestContractOverEngine(t *testing.T) {
 	}
 }
 
+// oneSlot is room for one delivery, whosever it is.
+var oneSlot = schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1, Slow: 1}
+
 func engineRig(t testing.TB, rdb redis.UniversalClient) subtest.Rig {
 	t.Helper()
 	e, err := schedule.Open(t.Context(), rdb, schedule.Options{Partitions: 4})
@@ -61,7 +64,7 @@ func engineRig(t testing.TB, rdb redis.UniversalClient) subtest.Rig {
 			t.Helper()
 			p := e.PartitionOf(id)
 			replies, err := e.Lease(t.Context(), []schedule.LeaseRequest{{
-				Partition: p, Worker: "w", Seq: seq.Add(1), Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1},
+				Partition: p, Worker: "w", Seq: seq.Add(1), Rooms: oneSlot,
 			}})
 			if err != nil || len(replies[0].Leased) != 1 || replies[0].Leased[0].SubscriberID != id {
 				t.Fatalf("leased %+v, %v", replies, err)

@@ -44,7 +44,9 @@ type Feed interface {
 //   - answer PutConfig's expect: 0 demands that the id is new, a version above 0
 //     that very version; ErrVersion if it is not so, ErrNotFound if a version is
 //     demanded of an id never known or deleted. It raises the version.
-//     Repeating a call whose reply was lost MUST get the reply that was lost;
+//     Repeating a call whose reply was lost MUST get the reply that was lost.
+//     The change says what it means for the subscriber's holds, as package
+//     schedule words it, and holds for every lease after the reply;
 //   - list in the order of ids, without tombstones: fewer than limit where some
 //     were deleted meanwhile, none at the end alone;
 //   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
@@ -52,7 +54,7 @@ type Feed interface {
 //   - lease nothing and enqueue nothing for an id once Tombstone has replied.
 type Backend interface {
 	Feed
-	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms) (version int64, err error)
+	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms, c schedule.Change) (version int64, err error)
 	ListConfigs(ctx context.Context, after string, limit int) ([]schedule.Config, error)
 	Tombstone(ctx context.Context, id string) error
 	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
@@ -119,7 +121,7 @@ func (s *Store) Create(ctx context.Context, d Draft) (Subscriber, error) {
 		return Subscriber{}, err
 	}
 	sub.Secrets = []Secret{secret}
-	if err := s.put(ctx, &sub, 0); err != nil {
+	if err := s.put(ctx, &sub, 0, schedule.Edited); err != nil {
 		return Subscriber{}, fmt.Errorf("create subscriber: %w", err)
 	}
 	return sub, nil
@@ -173,8 +175,11 @@ func (s *Store) List(ctx context.Context, after string, limit int) ([]Subscriber
 
 // Patch changes what the draft sets. ifVersion is the version that the caller
 // saw, or -1 for whichever it is. Every attempt leased after it returns uses the
-// new subscriber. A patch that changes nothing writes nothing. It returns
-// *Invalid, ErrNotFound or ErrVersion.
+// new subscriber. It returns *Invalid, ErrNotFound or ErrVersion.
+//
+// Another URL is another endpoint: it starts without the holds that the old one
+// earned. One that sets paused to false is a Resume. Any other patch that changes
+// nothing writes nothing.
 func (s *Store) Patch(ctx context.Context, id string, ifVersion int64, d Draft) (Subscriber, error) {
 	for try := 1; ; try++ {
 		sub, err := s.patchOnce(ctx, id, ifVersion, d)
@@ -197,11 +202,12 @@ func (s *Store) patchOnce(ctx context.Context, id string, ifVersion int64, d Dra
 	if err != nil {
 		return Subscriber{}, err
 	}
-	if reflect.DeepEqual(next, cur) {
+	change := changeBy(d, cur)
+	if change == schedule.Edited && reflect.DeepEqual(next, cur) {
 		return cur, nil
 	}
 	if next.UpdatedAt, err = s.stamp(ctx); err == nil {
-		err = s.put(ctx, &next, cur.Version)
+		err = s.put(ctx, &next, cur.Version, change)
 	}
 	if err != nil {
 		return Subscriber{}, fmt.Errorf("patch subscriber %s: %w", id, err)
@@ -216,24 +222,48 @@ func (s *Store) Pause(ctx context.Context, id string) (Subscriber, error) {
 	return s.Patch(ctx, id, -1, Draft{Paused: &paused})
 }
 
-// Resume ends a Pause.
+// Resume ends what somebody can end: a pause, and the hold of an endpoint that
+// answered 410; and it has an open breaker try the endpoint at once. What the
+// endpoint asked for by Retry-After stands. It is written even if the subscriber is
+// not paused, for its other holds are not in its config.
 func (s *Store) Resume(ctx context.Context, id string) (Subscriber, error) {
 	paused := false
 	return s.Patch(ctx, id, -1, Draft{Paused: &paused})
 }
 
+// changeBy is what a draft means for the holds of a subscriber. Where it both moves
+// and resumes, the move says it all: nothing is known of the new endpoint.
+func changeBy(d Draft, cur Subscriber) schedule.Change {
+	switch {
+	case d.URL != nil && *d.URL != cur.URL:
+		return schedule.Moved
+	case d.Paused != nil && !*d.Paused:
+		return schedule.Lifted
+	}
+	return schedule.Edited
+}
+
+// termsOf is what the scheduler must know of a subscriber.
+func termsOf(s Subscriber) schedule.Terms {
+	p := s.Policy
+	return schedule.Terms{
+		Class: s.Class, MaxInFlight: p.MaxInFlight,
+		// The rule that a lease outlives its attempt is kept here: there is no
+		// other way to a lease time.
+		LeaseTime:     s.LeaseTime(),
+		RatePerSecond: p.RatePerSecond, Burst: p.AtOnce(),
+		BreakerFailures: p.BreakerFailures, MaxHeld: p.MaxHeld,
+		Paused: s.Paused,
+	}
+}
+
 // put writes the subscriber over the expected version and sets its new one.
-func (s *Store) put(ctx context.Context, sub *Subscriber, expect int64) error {
+func (s *Store) put(ctx context.Context, sub *Subscriber, expect int64, change schedule.Change) error {
 	blob, err := marshalBlob(*sub)
 	if err != nil {
 		return err
 	}
-	version, err := s.backend.PutConfig(ctx, sub.ID, expect, blob, schedule.Terms{
-		Class: sub.Class, MaxInFlight: sub.Policy.MaxInFlight,
-		// The rule that a lease outlives its attempt is kept here: there is no
-		// other way to a lease time.
-		LeaseTime: sub.LeaseTime(), Paused: sub.Paused,
-	})
+	version, err := s.backend.PutConfig(ctx, sub.ID, expect, blob, termsOf(*sub), change)
 	if err != nil {
 		return err //nolint:wrapcheck // the callers name the operation
 	}

@@ -37,7 +37,7 @@ func setup(t *testing.T) *bench {
 	ctx := t.Context()
 	e, err := schedule.Open(ctx, b.rdb, schedule.Options{Partitions: 1})
 	b.ok(err)
-	_, err = e.PutConfig(ctx, sub, 0, []byte("{}"), schedule.Terms{Class: "standard", MaxInFlight: 3, LeaseTime: time.Minute})
+	_, err = e.PutConfig(ctx, sub, 0, []byte("{}"), schedule.Terms{Class: "standard", MaxInFlight: 3, LeaseTime: time.Minute}, schedule.Edited)
 	b.ok(err)
 	states := []delivery.State{delivery.Delivered, delivery.Dead, delivery.Leased, delivery.Scheduled}
 	for i, state := range states {
@@ -54,7 +54,7 @@ func setup(t *testing.T) *bench {
 			break
 		}
 		got, err := e.Lease(ctx, []schedule.LeaseRequest{
-			{Worker: "w", Seq: int64(i + 1), Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1}},
+			{Worker: "w", Seq: int64(i + 1), Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1, Slow: 1}},
 		})
 		b.ok(err)
 		if state == delivery.Leased {
@@ -105,6 +105,8 @@ func TestDamageIsSeen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	id := func(s delivery.State) string { return b.ids[s] }
+	run, err := b.rdb.HGet(b.Context(), b.prefix+"sub:"+sub, "run").Result()
+	b.ok(err)
 	for _, c := range []struct {
 		name, says string
 		do         func(p redis.Pipeliner)
@@ -124,10 +126,29 @@ func TestDamageIsSeen(t *testing.T) {
 			p.HIncrBy(b.Context(), b.prefix+"ledger", "delivered", 1)
 			p.HIncrBy(b.Context(), b.prefix+"ledger", "dead", -1)
 		}},
-		{"leaked lease", "counts 2 leases, 1 are open", func(p redis.Pipeliner) { p.HIncrBy(b.Context(), b.prefix+"sub:"+sub, "n", 1) }},
-		{"nobody's turn", "lane f", func(p redis.Pipeliner) {
+		{"leaked lease", "counts 2 leases, 1 are open", func(p redis.Pipeliner) {
+			p.HSet(b.Context(), b.prefix+"sub:"+sub, "run", "2"+strings.TrimPrefix(run, "1"))
+		}},
+		{"nobody's turn", "lane f: its place is y, in ready is false", func(p redis.Pipeliner) {
 			p.ZRem(b.Context(), b.prefix+"ready:f", sub)
-			p.ZRem(b.Context(), b.prefix+"due:f", sub)
+		}},
+		{"in no age gauge", "in the ages e is false", func(p redis.Pipeliner) {
+			p.ZRem(b.Context(), b.prefix+"age:e:standard:f", sub)
+		}},
+		{"a place that does not follow", "place l, waits true, does not follow", func(p redis.Pipeliner) {
+			p.HSet(b.Context(), b.prefix+"sub:"+sub, "run", strings.Replace(run, "yy", "yl", 1))
+			p.ZRem(b.Context(), b.prefix+"ready:f", sub)
+			p.ZRem(b.Context(), b.prefix+"age:e:standard:f", sub)
+			p.ZAdd(b.Context(), b.prefix+"age:l:standard:f", redis.Z{Member: sub})
+		}},
+		{"on hold and not listed", "and is not in held", func(p redis.Pipeliner) {
+			p.HSet(b.Context(), b.prefix+"sub:"+sub, "guard", "0 0 0 0 0 0 - - 0 5 0")
+		}},
+		{"held deliveries miscounted", "counts 7 deliveries as held", func(p redis.Pipeliner) {
+			p.HIncrBy(b.Context(), b.prefix+"ledger", "held", 7)
+		}},
+		{"damaged state", "damaged state", func(p redis.Pipeliner) {
+			p.HSet(b.Context(), b.prefix+"sub:"+sub, "run", "x"+run)
 		}},
 		{"delivery lost", "has no delivery for", func(p redis.Pipeliner) { p.Del(b.Context(), b.prefix+"d:"+id(delivery.Delivered)) }},
 		{"damaged record", "damaged record", func(p redis.Pipeliner) { p.Set(b.Context(), b.prefix+"d:"+id(delivery.Dead), "x", 0) }},

@@ -29,6 +29,7 @@ type checker struct {
 	faults []string
 	places map[string][]string // delivery id -> where it stands, such as "q:f"
 	open   map[string]int      // subscriber id -> leases that stand in `leases`
+	held   map[string]int64    // partition prefix -> deliveries that its subscribers count as held
 }
 
 func (c *checker) sayf(format string, a ...any) {
@@ -37,7 +38,10 @@ func (c *checker) sayf(format string, a ...any) {
 
 // Faults is what does not add up, in a stable order.
 func (s *Snapshot) Faults() []string {
-	c := &checker{Snapshot: s, faults: slices.Clone(s.damaged), places: map[string][]string{}, open: map[string]int{}}
+	c := &checker{
+		Snapshot: s, faults: slices.Clone(s.damaged),
+		places: map[string][]string{}, open: map[string]int{}, held: map[string]int64{},
+	}
 	c.place()
 	for _, id := range slices.Sorted(maps.Keys(s.Deliveries)) {
 		c.delivery(id, s.Deliveries[id])
@@ -48,6 +52,11 @@ func (s *Snapshot) Faults() []string {
 	c.compareLedgers()
 	for _, id := range slices.Sorted(maps.Keys(s.Subscribers)) {
 		c.subscriber(s.Subscribers[id])
+	}
+	for prefix := range s.ledgers {
+		if s.held[prefix] != c.held[prefix] {
+			c.sayf("the ledger of %s counts %d deliveries as held, its subscribers %d", prefix, s.held[prefix], c.held[prefix])
+		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.Events)) {
 		c.event(s.Events[id])
@@ -181,45 +190,105 @@ func (c *checker) compareLedgers() {
 	}
 }
 
-// subscriber derives where each lane of a subscriber must stand.
+// subscriber checks that each lane stands where it says, and that this follows from
+// the subscriber's state.
 func (c *checker) subscriber(s *Subscriber) {
 	if s.Leases != c.open[s.ID] {
 		c.sayf("%s counts %d leases, %d are open", s.ID, s.Leases, c.open[s.ID])
 	}
-	limit := 0
-	_, _ = fmt.Sscan(s.fields["cap"], &limit)
 	for _, lane := range []string{"f", "r", "d"} {
-		head, waits := 0.0, false
-		for _, due := range c.zsets[s.prefix+"q:"+lane+":"+s.ID] {
-			if !waits || due < head {
-				head, waits = due, true
-			}
-		}
-		in := func(zset string) bool { _, ok := c.zsets[s.prefix+zset][s.ID]; return ok }
-		age := func(kind string) bool { return in("age:" + kind + ":" + s.fields["cls"] + ":" + lane) }
-		due, ready := in("due:"+lane), in("ready:"+lane)
-		got := [...]bool{due || ready, due && ready, age("e"), age("l"), age("h")}
-		var want [5]bool
-		switch {
-		case !waits || s.Deleted:
-		case s.Hold != "":
-			want[4] = true
-		case s.Leases >= limit:
-			want[3] = true
-		default:
-			want[0], want[2] = true, true
-		}
-		if got != want {
-			c.sayf("%s lane %s: (in due or ready, in both, eligible, limited, held) = %v, want %v; %v",
-				s.ID, lane, got, want, s.fields)
-		}
-		if at := c.zsets[s.prefix+"due:"+lane][s.ID]; due && at > head {
-			c.sayf("%s lane %s: in due at %.0f, its head falls due at %.0f", s.ID, lane, at, head)
-		}
+		c.lane(s, lane)
 	}
 	if _, ok := c.zsets[s.prefix+"expiry"][s.ID]; !ok && len(c.zsets[s.prefix+"pend:"+s.ID]) > 0 {
 		c.sayf("%s has pending deliveries whose expiry nobody looks for", s.ID)
 	}
+	c.hold(s)
+}
+
+// hold checks that who is on hold is listed and counted so. A throttle ends by the
+// time alone, and until somebody looks it is counted on.
+func (c *checker) hold(s *Subscriber) {
+	if since, listed := c.zsets[s.prefix+"held"][s.ID]; listed != (s.since > 0) || since != float64(s.since) {
+		c.sayf("%s is on hold since %d and is not in held, or the other way: %.0f", s.ID, s.since, since)
+	}
+	stands := !s.Deleted && (s.paused || s.disabled || s.open > 0)
+	if stands && s.since == 0 || !stands && s.throttled == 0 && s.since > 0 {
+		c.sayf("%s is on hold since %d, which does not follow from %v", s.ID, s.since, s.fields)
+	}
+	want := int64(0)
+	if s.since > 0 {
+		want = int64(len(c.zsets[s.prefix+"pend:"+s.ID]))
+	}
+	if s.held != want {
+		c.sayf("%s counts %d deliveries as held, %d are pending", s.ID, s.held, want)
+	}
+	c.held[s.prefix] += s.held
+}
+
+// marks are what a place means: the order and the age gauge that a lane is in.
+var marks = map[string]struct{ order, kind string }{
+	"-": {}, "q": {"due", "e"}, "y": {"ready", "e"}, "s": {"slow", "e"},
+	"l": {"", "l"}, "t": {"due", "l"}, "h": {"", "h"}, "u": {"due", "h"}, "p": {"slow", "h"},
+}
+
+func (c *checker) lane(s *Subscriber, lane string) {
+	head, waits := 0.0, false
+	for _, due := range c.zsets[s.prefix+"q:"+lane+":"+s.ID] {
+		if !waits || due < head {
+			head, waits = due, true
+		}
+	}
+	place := s.places[lane]
+	in := func(zset string) bool { _, ok := c.zsets[s.prefix+zset][s.ID]; return ok }
+	want := marks[place]
+	for _, order := range []string{"due", "ready", "slow"} {
+		if in(order+":"+lane) != (order == want.order) {
+			c.sayf("%s lane %s: its place is %s, in %s is %v", s.ID, lane, place, order, in(order+":"+lane))
+		}
+	}
+	for _, kind := range []string{"e", "l", "h"} {
+		if in("age:"+kind+":"+s.class+":"+lane) != (kind == want.kind) {
+			c.sayf("%s lane %s: its place is %s, in the ages %s is %v", s.ID, lane, place, kind, kind != want.kind)
+		}
+	}
+	if !s.mayStand(place, waits) {
+		c.sayf("%s lane %s: place %s, waits %v, does not follow from %v", s.ID, lane, place, waits, s.fields)
+	}
+	if at, bound := c.zsets[s.prefix+"due:"+lane][s.ID], s.latest(head); want.order == "due" && at > bound {
+		c.sayf("%s lane %s: in due at %.0f, may be served at %.0f", s.ID, lane, at, bound)
+	}
+}
+
+// mayStand says whether a place follows from the state, as far as it does not depend
+// on the time.
+func (s *Subscriber) mayStand(place string, waits bool) bool {
+	barred := s.paused || s.disabled || s.probe != "-"
+	full := s.Leases >= s.limit
+	slow := s.latency == 0 || s.latency > 1000
+	switch {
+	case place == "-" || !waits || s.Deleted:
+		return place == "-" && (!waits || s.Deleted)
+	case place == "h":
+		return barred || (s.open > 0 && full)
+	case barred:
+		return false
+	case place == "u":
+		return s.throttled > 0 || s.open > 0
+	case place == "l":
+		return full && s.open == 0
+	case full:
+		return false
+	case place == "p":
+		return s.open > 0
+	case place == "t", place == "q":
+		return s.open == 0
+	}
+	return s.open == 0 && (place == "s") == slow
+}
+
+// latest is the time by which a lane that waits for one is looked at again.
+func (s *Subscriber) latest(head float64) float64 {
+	return max(head, float64(s.throttled), float64(s.open), float64(s.tokens))
 }
 
 // event checks that a closed plan led to all its deliveries.

@@ -30,11 +30,16 @@ type Delivery struct {
 type Subscriber struct {
 	ID      string
 	Deleted bool
-	Hold    string // "" or the letters of its holds
-	Leases  int    // that it counts as open
+	Leases  int // that it counts as open
 
-	prefix string
-	fields map[string]string
+	prefix, class                    string
+	fields                           map[string]string
+	paused, disabled                 bool
+	limit                            int // its in-flight cap as it stands
+	latency, throttled, open, tokens int64
+	since, held                      int64
+	probe                            string
+	places                           map[string]string // by lane, a letter each
 }
 
 // Event is one stored event.
@@ -62,6 +67,7 @@ type Snapshot struct {
 	bodies  map[string]bool               // events whose payload is there
 	zsets   map[string]map[string]float64 // by key
 	ledgers map[string]Ledger             // by partition prefix
+	held    map[string]int64              // and what it counts as held
 	damaged []string
 }
 
@@ -72,7 +78,7 @@ const batch = 500
 func Read(ctx context.Context, rdb redis.UniversalClient) (*Snapshot, error) {
 	s := &Snapshot{
 		Deliveries: map[string]*Delivery{}, Subscribers: map[string]*Subscriber{}, Events: map[string]*Event{},
-		keys: map[string]bool{}, bodies: map[string]bool{}, zsets: map[string]map[string]float64{}, ledgers: map[string]Ledger{},
+		keys: map[string]bool{}, bodies: map[string]bool{}, zsets: map[string]map[string]float64{}, ledgers: map[string]Ledger{}, held: map[string]int64{},
 	}
 	all, err := keys(ctx, rdb)
 	if err != nil {
@@ -172,7 +178,7 @@ func (s *Snapshot) queue(ctx context.Context, p redis.Pipeliner, key string) fun
 	case "ledger":
 		cmd := p.HGetAll(ctx, key)
 		return func() { s.ledger(prefix, cmd.Val()) }
-	case "q", "pend", "leases", "dead", "due", "ready", "age", "expiry":
+	case "q", "pend", "leases", "dead", "due", "ready", "slow", "age", "expiry", "held":
 		return s.zset(ctx, p, key)
 	}
 	return nil
@@ -189,8 +195,12 @@ func (s *Snapshot) zset(ctx context.Context, p redis.Pipeliner, key string) func
 	}
 }
 
-// words of a record, in their order; docs/redis.md has the same list.
-const words = 22
+// How many words a record has: without a history, and with one. docs/redis.md has the
+// list.
+const (
+	headWords  = 5
+	totalWords = 21
+)
 
 var (
 	states = map[string]delivery.State{
@@ -201,12 +211,16 @@ var (
 
 func (s *Snapshot) delivery(prefix, id, text string) {
 	w := strings.Split(text, " ")
-	if len(w) != words || states[w[0]] == "" || lanes[w[1]] == "" {
+	if len(w) == headWords {
+		w = append(w, w[1])
+		w = append(w, strings.Fields("0 0 0 0 0 0 0 0 0 0 0 0 - - -")...)
+	}
+	if len(w) != totalWords || len(w[0]) != 2 || states[w[0][:1]] == "" || lanes[w[0][1:]] == "" {
 		s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged record: %q", id, text))
 		return
 	}
-	n := make([]int64, words)
-	for i := 2; i <= 16; i++ {
+	n := make([]int64, totalWords)
+	for _, i := range []int{1, 2, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17} {
 		v, err := strconv.ParseInt(w[i], 10, 64)
 		if err != nil {
 			s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged record, word %d: %q", id, i+1, text))
@@ -215,13 +229,13 @@ func (s *Snapshot) delivery(prefix, id, text string) {
 		n[i] = v
 	}
 	d := s.of(id)
-	d.prefix, d.Worker, d.Reason = prefix, w[19], delivery.Outcome(w[18])
+	d.prefix, d.Worker, d.Reason = prefix, w[20], delivery.Outcome(w[19])
 	d.Delivery = delivery.Delivery{
-		ID: id, State: states[w[0]], Lane: lanes[w[1]], EventID: w[20], SubscriberID: w[21],
-		DueAt: at(n[2]), ExpiresAt: at(n[3]), AcceptedAt: at(n[4]), Attempts: int(n[5]), DeliveryCount: n[6],
-		Settled: n[7], Releases: int(n[8]), LeaseLosses: int(n[9]), RedriveGeneration: int(n[10]),
-		BudgetBase: int(n[11]), Budget: int(n[12]), FirstAttemptAt: at(n[13]), LastAttemptAt: at(n[14]),
-		EndedAt: at(n[15]), LastStatus: int(n[16]), LastOutcome: delivery.Outcome(w[17]),
+		ID: id, State: states[w[0][:1]], Lane: lanes[w[0][1:]], EventID: w[3], SubscriberID: w[4],
+		AcceptedAt: at(n[1]), ExpiresAt: at(n[2]), DueAt: at(n[5]), Attempts: int(n[6]), DeliveryCount: n[7],
+		Settled: n[8], Releases: int(n[9]), LeaseLosses: int(n[10]), RedriveGeneration: int(n[11]),
+		BudgetBase: int(n[12]), Budget: int(n[13]), FirstAttemptAt: at(n[14]), LastAttemptAt: at(n[15]),
+		EndedAt: at(n[16]), LastStatus: int(n[17]), LastOutcome: delivery.Outcome(w[18]),
 	}
 }
 
@@ -252,9 +266,28 @@ func (s *Snapshot) history(id string, list []string) {
 }
 
 func (s *Snapshot) subscriber(prefix, id string, h map[string]string) {
-	n, _ := strconv.Atoi(h["n"])
+	terms, run, guard := strings.Fields(h["terms"]), strings.Fields(h["run"]), strings.Fields(h["guard"])
+	if len(guard) == 0 {
+		guard = strings.Fields("0 0 0 0 0 0 - - 0 0 0")
+	}
+	if len(terms) != 8 || len(run) != 7 || len(guard) != 11 || len(run[6]) != 4 {
+		s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged state: %v", id, h))
+		return
+	}
+	n := func(w string) int64 {
+		v, err := strconv.ParseFloat(w, 64)
+		if err != nil {
+			s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged state: %q in %v", id, w, h))
+		}
+		return int64(v)
+	}
+	every, burst := n(terms[3]), n(terms[4])
 	s.Subscribers[id] = &Subscriber{
-		ID: id, Deleted: h["tomb"] == "1", Hold: h["hold"], Leases: n, prefix: prefix, fields: h,
+		ID: id, Deleted: h["tomb"] == "1", Leases: int(n(run[0])), prefix: prefix, class: terms[0], fields: h,
+		paused: terms[7] == "1", disabled: guard[2] == "1", limit: int(min(n(terms[1]), n(run[3])/10_000)),
+		latency: n(run[4]), throttled: n(guard[3]), open: n(guard[4]), probe: guard[6], since: n(guard[9]), held: n(guard[10]),
+		tokens: n(run[5]) - (burst-1)*every + 1,
+		places: map[string]string{"f": run[6][1:2], "r": run[6][2:3], "d": run[6][3:4]},
 	}
 }
 
@@ -277,6 +310,7 @@ func (s *Snapshot) ledger(prefix string, h map[string]string) {
 		v, _ := strconv.ParseInt(h[field], 10, 64)
 		return v
 	}
+	s.held[prefix] = n("held")
 	s.ledgers[prefix] = Ledger{n("accepted"), n("pending"), n("delivered"), n("dead"), n("cancelled")}
 }
 

@@ -1,47 +1,81 @@
--- enqueue.lua: make one event's deliveries to subscribers of this partition.
+-- enqueue.lua: make events' deliveries to subscribers of this partition.
 --
 -- KEYS[1]  prefix of the partition
--- ARGV     event id, accepted_at, expand_by, retention (ms),
---          then per delivery: id, subscriber id, expires_at
--- Returns  how many were new
--- Errors   LATE expand_by has passed, nothing was done
+-- ARGV     retention (ms), then per event:
+--          id, accepted_at, expand_by, bury 0|1, body, n,
+--          then n deliveries: id, subscriber id, expires_at
+-- Returns  two numbers per event: how many were new (-1: expand_by has passed and
+--          nothing was done), how many were left out because their subscriber is on
+--          hold and holds its fill
+--
+-- Those left out are dead letters, for which the payload is needed, and that is in
+-- another slot: the caller comes again with bury and the body (empty if it is gone).
 --
 -- Run twice, the second run finds the records and does nothing. That is why it
 -- is refused after expand_by, when a record may have been forgotten.
-local event, accepted, retention = ARGV[1], tonumber(ARGV[2]), ARGV[4]
-if NOW > tonumber(ARGV[3]) then
-  return redis.error_reply('LATE expand_by has passed')
+local retention = ARGV[1]
+local expiry = {} -- when a subscriber's first pending delivery expires, as known
+local filled = {} -- pending deliveries of one on hold
+
+-- make_one makes one delivery; false if it is left out.
+local function make_one(event, accepted, bury_now, body, id, sub, exp)
+  local r = decode(id, 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub)
+  local s = subscriber(sub)
+  if not s or s.tomb then
+    -- Deleted between plan and enqueue: accepted, and cancelled at once.
+    r.st, r.en = 'c', NOW
+    redis.call('SET', T .. 'd:' .. id, encode(r), 'PX', retention)
+    count('accepted', 1)
+    count('cancelled', 1)
+    return true
+  end
+  if on_hold(s) then
+    filled[sub] = filled[sub] or redis.call('ZCARD', T .. 'pend:' .. sub)
+    if filled[sub] >= s.mh then
+      if not bury_now then return false end
+      count('accepted', 1)
+      count('pending', 1) -- for as long as it takes to bury it
+      bury(r, 'held_full', body)
+      return true
+    end
+    filled[sub] = filled[sub] + 1
+  end
+  save(r)
+  redis.call('ZADD', T .. 'pend:' .. sub, exp, id)
+  expiry[sub] = expiry[sub] or tonumber(redis.call('ZSCORE', T .. 'expiry', sub) or math.huge)
+  if tonumber(exp) < expiry[sub] then
+    expiry[sub] = tonumber(exp)
+    redis.call('ZADD', T .. 'expiry', exp, sub)
+  end
+  enqueue(r)
+  count('accepted', 1)
+  count('pending', 1)
+  return true
 end
 
-local keys = {}
-for i = 5, #ARGV, 3 do keys[#keys + 1] = T .. 'd:' .. ARGV[i] end
-local there = redis.call('MGET', unpack(keys))
-
-local fresh = 0
-for k = 1, #keys do
-  if not there[k] then
-    local i = 5 + (k - 1) * 3
-    local sub, exp = ARGV[i + 1], tonumber(ARGV[i + 2])
-    local r = {id = ARGV[i], ev = event, sb = sub, st = 's', ln = 'f', due = NOW, exp = exp,
-      acc = accepted, at = 0, dc = 0, se = 0, rl = 0, ll = 0, rg = 0, bb = 0, bu = 0, fa = 0,
-      la = 0, en = 0, hs = 0, oc = '-', rs = '-', wk = '-'}
-    local s = subscriber(sub)
-    fresh = fresh + 1
-    count('accepted', 1)
-    if not s or s.tomb then
-      -- Deleted between plan and enqueue: accepted, and cancelled at once.
-      r.st, r.en = 'c', NOW
-      redis.call('SET', T .. 'd:' .. r.id, encode(r), 'PX', retention)
-      count('cancelled', 1)
-    else
-      save(r)
-      redis.call('ZADD', T .. 'pend:' .. sub, exp, r.id)
-      local first = redis.call('ZSCORE', T .. 'expiry', sub)
-      if not first or exp < tonumber(first) then redis.call('ZADD', T .. 'expiry', exp, sub) end
-      enqueue(r)
-      count('pending', 1)
+local out = {}
+local i = 2
+while i <= #ARGV do
+  local event, accepted, by, bury_now, body, n = unpack(ARGV, i, i + 5)
+  local first, last = i + 6, i + 3 + 3 * tonumber(n)
+  i = last + 3
+  if NOW > tonumber(by) then
+    out[#out + 1], out[#out + 2] = -1, 0
+  else
+    local keys, fresh, full = {}, 0, 0
+    for k = first, last, 3 do keys[#keys + 1] = T .. 'd:' .. ARGV[k] end
+    for k, there in ipairs(redis.call('MGET', unpack(keys))) do
+      if not there then
+        local at = first + (k - 1) * 3
+        if make_one(event, accepted, bury_now == '1', body, ARGV[at], ARGV[at + 1], ARGV[at + 2]) then
+          fresh = fresh + 1
+        else
+          full = full + 1
+        end
+      end
     end
+    out[#out + 1], out[#out + 2] = fresh, full
   end
 end
 finish()
-return fresh
+return out

@@ -12,7 +12,7 @@ for i = 1, #ARGV, 2 do
   local r = record(ARGV[i])
   if not r then
     out[#out + 1] = 'missing'
-  elseif r.st == 's' and r.exp <= NOW then
+  elseif r.st == 's' and num(r.exp) <= NOW then
     unqueue(r)
     bury(r, 'expired', ARGV[i + 1])
     out[#out + 1] = 'applied'

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  prefix of the partition
 -- ARGV     limit
--- Returns  {now, id, record, version, until, ...}
+-- Returns  {now, id, record, version, until, 0, ...}
 --
 -- Each goes the road of any verdict: Decide(lease_lost), then settle.lua with
 -- reclaim, which checks the lease again. One cancelled or delivered meanwhile is
@@ -17,6 +17,7 @@ for i = 1, #due, 2 do
     out[#out + 1] = encode(r)
     out[#out + 1] = s and s.v or '0'
     out[#out + 1] = due[i + 1]
+    out[#out + 1] = 0
   else
     redis.call('ZREM', T .. 'leases', due[i]) -- no record: nothing to settle
   end

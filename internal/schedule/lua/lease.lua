@@ -1,37 +1,36 @@
 -- lease.lua: hand a worker as many due deliveries as it has free slots.
 --
 -- KEYS[1]  prefix of the partition
--- ARGV     worker, seq, room in all, room for fresh, for retry, for redrive,
---          quantum (most deliveries a subscriber gets in one turn)
--- Returns  {now, subscribers still ready, next due (0 none), id, record, version, until, ...}
+-- ARGV     worker, seq, room in all, for fresh, for retry, for redrive, for the slow,
+--          free slots of the worker, quantum (most deliveries a subscriber gets in one
+--          turn), then pairs: a subscriber, slots of the worker that it holds
+-- Returns  {now, subscribers ready, ready but slow, next due (0 none),
+--           id, record, version, until, slow 0|1, ...}
 --
 -- A lease charges the attempt and raises delivery_count, the fence, before the
 -- request can leave: requests on the wire never outnumber leases.
 --
 -- Run twice with one seq, the second run returns the leases of the first that are
 -- still held: a lost reply costs nothing.
-local worker, seq, quantum = ARGV[1], ARGV[2], tonumber(ARGV[7])
-local total = tonumber(ARGV[3])
+local worker, seq = ARGV[1], ARGV[2]
+local total, free, quantum = tonumber(ARGV[3]), tonumber(ARGV[8]), tonumber(ARGV[9])
 local room = {f = tonumber(ARGV[4]), r = tonumber(ARGV[5]), d = tonumber(ARGV[6])}
+local slow_room = tonumber(ARGV[7])
 local memory = T .. 'w:' .. worker
-local reply = {NOW, 0, 0}
+local reply = {NOW, 0, 0, 0}
 
-local function add(r, s)
-  reply[#reply + 1] = r.id
-  reply[#reply + 1] = encode(r)
-  reply[#reply + 1] = s.v
-  reply[#reply + 1] = redis.call('ZSCORE', T .. 'leases', r.id)
+local function add(id, text, s, till)
+  local n = #reply
+  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5] =
+    id, text, s.v, till, (s.open > 0 or slow(s)) and 1 or 0
 end
 
 local function close_reply()
-  local next_due = 0
   for _, lane in ipairs(LANES) do
     reply[2] = reply[2] + redis.call('ZCARD', T .. 'ready:' .. lane)
-    local head = redis.call('ZRANGE', T .. 'due:' .. lane, 0, 0, 'WITHSCORES')
-    local due = tonumber(head[2])
-    if due and (next_due == 0 or due < next_due) then next_due = due end
+    reply[3] = reply[3] + redis.call('ZCARD', T .. 'slow:' .. lane)
   end
-  reply[3] = next_due
+  reply[4] = next_due()
   return reply
 end
 
@@ -45,8 +44,9 @@ if past then
   if seq == last then
     for id, fence in string.gmatch(past, '(%S+)=(%d+)') do
       local r = record(id)
-      if r and r.st == 'l' and r.dc == tonumber(fence) and r.wk == worker then
-        add(r, subscriber(r.sb))
+      local s = r and subscriber(r.sb)
+      if s and r.st == 'l' and r.dc == fence and r.wk == worker then
+        add(id, encode(r), s, redis.call('ZSCORE', T .. 'leases', id))
       end
     end
     return close_reply()
@@ -59,46 +59,106 @@ local function known(id)
   local s = subscriber(id)
   if not s then
     for _, lane in ipairs(LANES) do
-      redis.call('ZREM', T .. 'due:' .. lane, id)
-      redis.call('ZREM', T .. 'ready:' .. lane, id)
+      for _, order in ipairs({'due:', 'ready:', 'slow:'}) do redis.call('ZREM', T .. order .. lane, id) end
     end
   end
   return s
 end
 
--- Promote: subscribers whose head fell due enter `ready`.
+-- Promote: subscribers whose head fell due, or whose hold or rate may have ended.
 for _, lane in ipairs(LANES) do
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOW, 'LIMIT', 0, 64)) do
     -- It may stand in another lane's place already, and be put there again first:
-    -- over maxmemory that would be the refused beginning (see the prelude).
+    -- over maxmemory that would be the refused beginning (see clock.lua).
     redis.call('ZREM', T .. 'due:' .. lane, id)
     local s = known(id)
-    if s then put_all(s) end
+    if s then
+      for _, l in ipairs(LANES) do s.dirty[l] = true end
+      put_all(s)
+    end
   end
 end
 
--- next_turn is the subscriber least served among the heads of the lanes that
--- have room; of equals, the earlier lane.
+-------------------------------------------------------------------------------
+-- Whose turn it is: the one least served among the heads of all orders that there
+-- is room for. Each is read by the page, and what was put anew since is passed over.
+
+local PAGE = 32
+local holds = {} -- slots of this worker that a subscriber holds
+for i = 10, #ARGV, 2 do holds[ARGV[i]] = tonumber(ARGV[i + 1]) end
+
+-- A worker's slots are shared out by a dynamic threshold: a subscriber may hold as
+-- many as are free. However many hang, and however suddenly, some stay free for those
+-- that do not (Choudhury and Hahne 1998, on shared buffers of switches).
+local passed = {} -- those that can be given nothing in this call
+local function threshold(s)
+  return math.ceil((free - (holds[s.id] or 0)) / 2)
+end
+
+local orders = {}
+for _, lane in ipairs(LANES) do
+  orders[#orders + 1] = {lane = lane, name = 'ready:' .. lane, page = {}, at = 1, skip = 0}
+  orders[#orders + 1] = {lane = lane, name = 'slow:' .. lane, page = {}, at = 1, skip = 0, slow = true}
+end
+
+-- turn_page reads on, behind those that were passed; false at the end.
+local function turn_page(o)
+  if o.ended and (fed[o.name] or 0) <= o.ended then return false end
+  o.page = redis.call('ZRANGE', T .. o.name, o.skip, o.skip + PAGE - 1, 'WITHSCORES')
+  o.at, o.since = 1, puts
+  o.ended = #o.page < 2 * PAGE and puts
+  return #o.page > 0
+end
+
+-- head is the first of an order that can be served, and its virtual time.
+local function head(o)
+  while o.at <= #o.page or turn_page(o) do
+    local id = o.page[o.at]
+    local s = known(id)
+    if s and (s.put or 0) <= o.since then
+      if not passed[id] and threshold(s) > 0 then return s, tonumber(o.page[o.at + 1]) end
+      o.skip = o.skip + 1
+    end
+    o.at = o.at + 2
+  end
+end
+
 local function next_turn()
   local best, best_vt
-  for _, lane in ipairs(LANES) do
-    if room[lane] > 0 then
-      local head = redis.call('ZRANGE', T .. 'ready:' .. lane, 0, 0, 'WITHSCORES')
-      local vt = tonumber(head[2])
-      if vt and (not best or vt < best_vt) then best, best_vt = head[1], vt end
+  for _, o in ipairs(orders) do
+    if room[o.lane] > 0 and (not o.slow or slow_room > 0) then
+      local s, vt = head(o)
+      if s and (not best or vt < best_vt) then best, best_vt = s, vt end
     end
   end
   return best, best_vt
 end
 
+-------------------------------------------------------------------------------
+-- What it gets
+
 local FRESH_FIRST, RETRY_FIRST = {'f', 'r', 'd'}, {'r', 'f', 'd'}
 local given = {seq}
 
--- take leases up to k due deliveries of one lane.
-local function take(s, lane, k)
-  local ids = redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOW, 'LIMIT', 0, k)
+-- BEHIND is when a subscriber's fresh lane has a history, ms: from there on every
+-- other turn serves it from its newest end. What happens now does not wait for all
+-- that an outage has left, nor the other way round.
+local BEHIND = 5000
+
+local function due_ids(s, lane, k)
+  if lane == 'f' and s.turn % 2 == 1 then
+    local oldest = tonumber(redis.call('ZRANGE', queue(s, lane), 0, 0, 'WITHSCORES')[2])
+    if oldest and NOW - oldest > BEHIND then
+      return redis.call('ZREVRANGEBYSCORE', queue(s, lane), NOW, '-inf', 'LIMIT', 0, k)
+    end
+  end
+  return redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOW, 'LIMIT', 0, k)
+end
+
+-- take leases deliveries of one lane, and says how many.
+local function take(s, lane, ids)
   if #ids == 0 then return 0 end
-  local keys, leases, taken = {}, {}, 0
+  local keys, leases, till = {}, {}, NOW + s.lt
   for i, id in ipairs(ids) do keys[i] = T .. 'd:' .. id end
   local texts = redis.call('MGET', unpack(keys))
   redis.call('ZREM', queue(s, lane), unpack(ids))
@@ -108,49 +168,93 @@ local function take(s, lane, k)
       r.st, r.wk = 'l', worker
       r.dc, r.at = r.dc + 1, r.at + 1
       r.la = NOW
-      if r.fa == 0 then r.fa = NOW end
-      save(r)
-      redis.call('ZADD', T .. 'leases', NOW + s.lt, id)
-      add(r, s)
+      if r.fa == '0' then r.fa = NOW end
+      local text = encode(r)
+      redis.call('SET', keys[i], text)
+      leases[#leases + 1] = till
+      leases[#leases + 1] = id
+      add(id, text, s, till)
       given[#given + 1] = id .. '=' .. r.dc
-      taken = taken + 1
+    end
+  end
+  if #leases > 0 then redis.call('ZADD', T .. 'leases', unpack(leases)) end
+  return #leases / 2
+end
+
+-- probe takes the one delivery that an open breaker lets through: the one with the
+-- fewest attempts, fresh first, and never the same twice running if there is another.
+-- So none is spent on finding out, and one that harms the endpoint does not keep the
+-- breaker open.
+local function probe(s)
+  for _, other in ipairs({true, false}) do
+    for _, lane in ipairs(LANES) do
+      local best, fewest
+      if room[lane] > 0 then
+        local ids = redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOW, 'LIMIT', 0, 16)
+        for _, id in ipairs(ids) do
+          local r = (id ~= s.last) == other and record(id)
+          if r and (not best or num(r.at) < fewest) then best, fewest = id, num(r.at) end
+        end
+      end
+      if best and take(s, lane, {best}) == 1 then
+        s.probe, s.troubled = best, true
+        return lane
+      end
+    end
+  end
+end
+
+-- fill takes up to k from the lanes.
+local function fill(s, k)
+  -- Fresh first, but one turn in four to retry: under a small cap neither a
+  -- stream of new events nor a heap of failures shuts the other out.
+  local order = s.turn == 0 and RETRY_FIRST or FRESH_FIRST
+  local taken = 0
+  for _, lane in ipairs(order) do
+    local most = math.min(k - taken, room[lane])
+    if most > 0 and s.place[lane] ~= '-' then
+      local n = take(s, lane, due_ids(s, lane, most))
+      room[lane] = room[lane] - n
+      taken = taken + n
     end
   end
   return taken
 end
 
--- serve gives one subscriber its turn.
+-- serve gives one subscriber its turn, and puts it back where it now belongs: in
+-- ready at its new virtual time, or elsewhere.
 local function serve(s, vt)
   vclock = math.max(virtual_now(), vt)
-  s.turn = s.turn + 1
-  -- Fresh first, but one turn in four to retry: under a small cap neither a
-  -- stream of new events nor a heap of failures shuts the other out.
-  local order = s.turn % 4 == 0 and RETRY_FIRST or FRESH_FIRST
-  local k = math.min(quantum, s.cap - s.n, total)
-  local taken = 0
-  for _, lane in ipairs(order) do
-    local most = math.min(k - taken, room[lane])
-    if most > 0 then
-      local n = take(s, lane, most)
-      room[lane] = room[lane] - n
-      taken = taken + n
-    end
+  s.turn = (s.turn + 1) % 4
+  local is_slow, taken = s.open > 0 or slow(s), 0
+  local most = math.min(quantum, total, is_slow and slow_room or total, threshold(s))
+  if s.open > 0 then
+    local lane = probe(s)
+    if lane then room[lane], taken = room[lane] - 1, 1 end
+  else
+    taken = fill(s, math.min(most, cap(s) - s.n, tokens(s)))
   end
-  s.n = s.n + taken
-  total = total - taken
-  s.vt = math.max(s.vt, vt) + math.max(taken, 1)
-  put_all(s) -- back in ready at its new virtual time, or wherever it now belongs
+  if taken == 0 then passed[s.id] = true end
+  if s.em > 0 then s.tat = math.max(s.tat, NOW) + taken * s.em end
+  if is_slow then slow_room = slow_room - taken end
+  s.n, total, free = s.n + taken, total - taken, free - taken
+  holds[s.id] = (holds[s.id] or 0) + taken
+  s.vt = math.max(s.vt, vclock) + taken
+  for _, lane in ipairs(LANES) do s.dirty[lane] = true end
+  put_all(s)
 end
 
 while total > 0 do
-  local id, vt = next_turn()
-  if not id then break end
-  local s = known(id)
-  if s then serve(s, vt) end
+  local s, vt = next_turn()
+  if not s then break end
+  serve(s, vt)
 end
 
 if #given > 1 then
   redis.call('SET', T .. 'vclock', vclock)
   redis.call('SET', memory, table.concat(given, ' '), 'PX', 600000)
 end
-return close_reply()
+close_reply()
+woke = woke and reply[2] + reply[3] > 0 -- else nothing is left that others need know of
+finish()
+return reply

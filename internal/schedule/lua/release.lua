@@ -5,12 +5,14 @@
 -- Returns  how many were handed back
 --
 -- The attempt is given back and `releases` counts it, so that requests on the
--- wire <= delivery_count - releases. delivery_count itself never goes down.
+-- wire <= delivery_count - releases. delivery_count itself never goes down. It says
+-- nothing of the endpoint, and takes nothing back from a rate: a token is spent when
+-- the lease is taken.
 --
 -- Run twice, the second run finds nothing leased at that fence.
 local n = 0
 for i = 1, #ARGV, 3 do
-  local r, fence, wait = record(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  local r, fence, wait = record(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
   if r and r.dc == fence then
     if wait > 0 and r.st == 'l' then r.due = NOW + wait end
     end_lease(r)

@@ -4,7 +4,8 @@
 -- KEYS[1]  prefix of the partition
 -- ARGV     class...
 -- Returns  {now, leases, expired leases, ready, scheduled, dead letters,
---           accepted, pending, delivered, dead, cancelled,
+--           subscribers on hold, accepted, pending, delivered, dead, cancelled,
+--           deliveries that wait for a hold to end,
 --           then per class and lane, and at last for all other classes together,
 --           the due time of the oldest head (0 none): eligible, limited, held}
 --
@@ -12,12 +13,12 @@
 -- as eligible since then. The 16 longest expired are looked at, so the oldest of
 -- all is exact, and one of a further class may be missing beside many older ones.
 local out = {NOW, redis.call('ZCARD', T .. 'leases'), redis.call('ZCOUNT', T .. 'leases', '-inf', NOW), 0, 0,
-  redis.call('ZCARD', T .. 'dead')}
+  redis.call('ZCARD', T .. 'dead'), redis.call('ZCARD', T .. 'held')}
 for _, lane in ipairs(LANES) do
-  out[4] = out[4] + redis.call('ZCARD', T .. 'ready:' .. lane)
+  out[4] = out[4] + redis.call('ZCARD', T .. 'ready:' .. lane) + redis.call('ZCARD', T .. 'slow:' .. lane)
   out[5] = out[5] + redis.call('ZCARD', T .. 'due:' .. lane)
 end
-for _, v in ipairs(redis.call('HMGET', T .. 'ledger', 'accepted', 'pending', 'delivered', 'dead', 'cancelled')) do
+for _, v in ipairs(redis.call('HMGET', T .. 'ledger', 'accepted', 'pending', 'delivered', 'dead', 'cancelled', 'held')) do
   out[#out + 1] = tonumber(v or 0)
 end
 

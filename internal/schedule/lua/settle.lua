@@ -1,11 +1,14 @@
 -- settle.lua: the one transition that ends a lease with a verdict.
 --
 -- KEYS[1]  prefix of the partition
--- ARGV     retention of delivered records (ms), then per verdict:
---          id, fence, next (d delivered, s scheduled, x dead), due, give back 0|1,
---          outcome, status, reason, attempt (JSON or ''), body (or ''), reclaim 0|1
--- Returns  a word per verdict: applied, applied_late, already, stale,
---          not_expired, missing
+-- ARGV     retention of delivered records (ms), draw (0 to 999999, of the breaker's
+--          rest), then per verdict:
+--          id, fence, next (d delivered, s scheduled, x dead), due, flags, outcome,
+--          status, reason, attempt (JSON or ''), body (or ''), took (ms), wait (ms)
+--          Flags are letters: the blame (+ e p u), g give the attempt back,
+--          r reclaim, x the endpoint is gone.
+-- Returns  {now, next due (0 none), a word per verdict: applied, applied_late,
+--          already, stale, not_expired, missing}
 --
 -- The fence decides. At the fence a verdict is applied, even past the lease's
 -- expiry: nobody else has started the delivery since. Below it the delivery has
@@ -14,7 +17,7 @@
 -- A reclaim speaks for a dead worker, and is refused while the lease is alive.
 --
 -- Run twice, the second run finds the lease ended and the fence settled.
-local retention = ARGV[1]
+local retention, draw = ARGV[1], tonumber(ARGV[2])
 
 -- late_success applies a 2xx that came after the delivery moved on.
 local function late_success(r, fence, status, attempt)
@@ -32,28 +35,40 @@ local function late_success(r, fence, status, attempt)
   end
   -- If another worker holds it now, its lease stays open until that one settles.
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id) -- before the note: removals come first
-  r.se = math.max(r.se, fence)
+  r.se = math.max(num(r.se), num(fence))
   r.oc, r.hs, r.rs = 'delivered', status, '-'
   note(r, attempt)
   close(r, 'd', 'delivered', retention)
   return 'applied_late'
 end
 
-local function settle(id, fence, next, due, give_back, outcome, status, reason, attempt, body, reclaim)
+local function settle(id, fence, next, due, flags, outcome, status, reason, attempt, body, took, wait)
   local r = record(id)
   if not r then return 'missing' end
   local at_fence = fence == r.dc
+  local reclaim, blame = string.find(flags, 'r', 1, true), string.sub(flags, 1, 1)
   if reclaim then
     local expires = tonumber(redis.call('ZSCORE', T .. 'leases', id))
     if not at_fence or not expires then return 'stale' end
     if expires > NOW then return 'not_expired' end
   end
 
-  if at_fence then end_lease(r) end
+  if at_fence then
+    local ended, probe = end_lease(r)
+    if ended then
+      observe(subscriber(r.sb), blame, tonumber(took), tonumber(wait), string.find(flags, 'x', 1, true),
+        num(r.la), probe, draw)
+    end
+  end
   if not at_fence or r.st ~= 'l' then
-    if next == 'd' then return late_success(r, fence, status, attempt) end
+    if next == 'd' then
+      local result = late_success(r, fence, status, attempt)
+      -- Below the fence nothing is known of the attempt but that it was an early one.
+      if result == 'applied_late' then observe(subscriber(r.sb), '+', tonumber(took), 0, false, 0, false, draw) end
+      return result
+    end
     -- Cancelled or delivered under the worker's hands counts as settled too.
-    if fence <= r.se or r.st == 'c' or r.st == 'd' then return 'already' end
+    if num(fence) <= num(r.se) or r.st == 'c' or r.st == 'd' then return 'already' end
     return 'stale'
   end
 
@@ -62,7 +77,7 @@ local function settle(id, fence, next, due, give_back, outcome, status, reason, 
   -- whatever gives an attempt back is counted, or the counters do not add up.
   if reclaim or outcome == 'lease_lost' then r.ll = r.ll + 1 end
   if not reclaim then r.se = fence end
-  if give_back then r.at = r.at - 1 end
+  if string.find(flags, 'g', 1, true) then r.at = r.at - 1 end
   note(r, attempt)
   if next == 'd' then
     close(r, 'd', 'delivered', retention)
@@ -77,11 +92,10 @@ local function settle(id, fence, next, due, give_back, outcome, status, reason, 
   return 'applied'
 end
 
-local out = {}
-for i = 2, #ARGV, 11 do
-  out[#out + 1] = settle(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], tonumber(ARGV[i + 3]),
-    ARGV[i + 4] == '1', ARGV[i + 5], tonumber(ARGV[i + 6]), ARGV[i + 7], ARGV[i + 8], ARGV[i + 9],
-    ARGV[i + 10] == '1')
+local out = {NOW, 0}
+for i = 3, #ARGV, 12 do
+  out[#out + 1] = settle(unpack(ARGV, i, i + 11))
 end
 finish()
+out[2] = next_due()
 return out

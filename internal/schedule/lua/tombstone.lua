@@ -18,6 +18,6 @@ local gen = next_generation()
 redis.call('ZADD', T .. 'changes', gen, id)
 redis.call('HSET', T .. 'sub:' .. id, 'tomb', 1)
 s.tomb = true
-touch(s)
+for _, lane in ipairs(LANES) do touch(s, lane) end
 finish()
 return 1

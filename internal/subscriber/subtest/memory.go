@@ -35,6 +35,7 @@ type Memory struct {
 type entry struct {
 	schedule.Config
 	schedule.Terms
+	change          schedule.Change
 	gen             int64
 	waiting, leased int
 }
@@ -70,7 +71,7 @@ func (m *Memory) touch(e *entry) {
 }
 
 // PutConfig implements subscriber.Backend.
-func (m *Memory) PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms) (int64, error) {
+func (m *Memory) PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms, c schedule.Change) (int64, error) {
 	unlock, err := m.begin(ctx, "put config")
 	if err != nil {
 		return 0, err
@@ -90,7 +91,7 @@ func (m *Memory) PutConfig(ctx context.Context, id string, expect int64, blob []
 		m.configs[id] = e
 	}
 	e.Version++
-	e.Blob, e.Terms = slices.Clone(blob), t
+	e.Blob, e.Terms, e.change = slices.Clone(blob), t, c
 	m.touch(e)
 	return e.Version, nil
 }
@@ -190,11 +191,12 @@ func (m *Memory) CancelPending(ctx context.Context, id string, limit int) (cance
 	return cancelled, e.waiting, e.leased, nil
 }
 
-// Terms is what the last PutConfig told the scheduler.
-func (m *Memory) Terms(id string) schedule.Terms {
+// Told is what the last PutConfig told the scheduler.
+func (m *Memory) Told(id string) (schedule.Terms, schedule.Change) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.configs[id].Terms
+	e := m.configs[id]
+	return e.Terms, e.change
 }
 
 // Enqueue gives a subscriber n deliveries.

@@ -93,7 +93,7 @@ func wantErr(t *testing.T, what string, err, want error) {
 func testVersions(t *testing.T, b bundle) {
 	terms := schedule.Terms{Class: "standard", MaxInFlight: 1, LeaseTime: time.Second}
 	put := func(id string, expect int64, blob string) (int64, error) {
-		return b.Backend.PutConfig(b.ctx, id, expect, []byte(blob), terms)
+		return b.Backend.PutConfig(b.ctx, id, expect, []byte(blob), terms, schedule.Edited)
 	}
 	first := must(put("sub_a", 0, "one"))(t)
 	if again := must(put("sub_a", 0, "one"))(t); again != first {

@@ -1,0 +1,238 @@
+-- subscriber.lua: what the scheduler knows of a subscriber, and where that puts it.
+--
+-- One hash each: `terms` from its config, `run` what changes with every lease and
+-- settle, `guard` what only trouble changes, and so is not there without any.
+
+local LANES = {'f', 'r', 'd'} -- fresh, retry, redrive, in order of service
+
+local TERMS = '^(%S+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01])$'
+local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S)$'
+local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+)$'
+
+local subs = {}    -- loaded in this run, by id
+local touched = {} -- to be put in place by finish()
+local deltas = {}  -- of the ledger
+
+local function subscriber(id)
+  if subs[id] then return subs[id] end
+  local h = redis.call('HMGET', T .. 'sub:' .. id, 'v', 'terms', 'run', 'guard', 'tomb')
+  if not h[2] or not h[3] then return nil end
+  local s = {id = id, v = h[1], tomb = h[5] == '1', place = {}, dirty = {}}
+  local max, lt, em, burst, bf, mh, paused
+  s.cls, max, lt, em, burst, bf, mh, paused = string.match(h[2], TERMS)
+  s.max = tonumber(max)      -- max_in_flight
+  s.lt = tonumber(lt)        -- lease time, ms
+  s.em = tonumber(em)        -- ms between attempts at its rate, 0 without one
+  s.burst = tonumber(burst)  -- attempts that may go at once under a rate
+  s.bf = tonumber(bf)        -- breaker_failures
+  s.mh = tonumber(mh)        -- max_held
+  s.paused = paused == '1'
+
+  local n, vt, turn, win, lat, tat
+  n, vt, turn, win, lat, tat, s.stood, s.place.f, s.place.r, s.place.d = string.match(h[3], RUN)
+  s.n = tonumber(n)          -- leases open now
+  s.vt = tonumber(vt)        -- virtual time: service received so far
+  s.turn = tonumber(turn)    -- of the last four turns, which this was
+  s.win = tonumber(win)      -- in-flight cap as it stands, in 1/10000
+  s.lat = tonumber(lat)      -- how long an attempt takes, ms; 0: not known
+  s.tat = tonumber(tat)      -- when its next token would be due at its rate (GCRA)
+
+  local cut, fails, disabled, throttled, open, step, changed, since, held
+  cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held =
+    string.match(h[4] or '0 0 0 0 0 0 - - 0 0 0', GUARD)
+  s.cut = tonumber(cut)             -- when the cap was halved last, 0 for never
+  s.fails = tonumber(fails)         -- consecutive failures blamed on the endpoint
+  s.disabled = disabled == '1'      -- it answered 410
+  s.throttled = tonumber(throttled) -- until when it asked to be left alone
+  s.open = tonumber(open)           -- breaker: until when it is open, 0 closed
+  s.step = tonumber(step)           -- and how often in a row; its probe that is out is
+                                    -- s.probe, the one before s.last, - for none
+  s.changed = tonumber(changed)     -- when the breaker opened or closed last
+  s.since = tonumber(since)         -- on hold since, 0 for not
+  s.held = tonumber(held)           -- deliveries counted as held
+  subs[id] = s
+  return s
+end
+
+local function guard(s)
+  return table.concat({s.cut, s.fails, s.disabled and 1 or 0, s.throttled, s.open, s.step, s.probe,
+    s.last, s.changed, s.since, s.held}, ' ')
+end
+
+-- touch marks a subscriber to be put in place; with a lane, because that lane's
+-- deliveries changed.
+local function touch(s, lane)
+  if not s then return end
+  touched[s.id] = s
+  if lane then s.dirty[lane] = true end
+end
+
+local function queue(s, lane)
+  return T .. 'q:' .. lane .. ':' .. s.id
+end
+
+local function count(field, delta)
+  deltas[field] = (deltas[field] or 0) + delta
+end
+
+-------------------------------------------------------------------------------
+-- Where it stands
+
+-- cap is how many leases it may have at once.
+local function cap(s)
+  return math.min(s.max, math.floor(s.win / 10000))
+end
+
+-- slow ones share a part of a worker's slots: who takes long, and who is not
+-- known. 1 s, as most endpoints answer in a tenth of it.
+local function slow(s)
+  return s.lat == 0 or s.lat > 1000
+end
+
+-- tokens is how many attempts its rate allows now (GCRA: the burst, less what is
+-- owed of it).
+local function tokens(s)
+  if s.em == 0 then return s.max end
+  return math.floor((s.burst * s.em - math.max(0, s.tat - NOW)) / s.em + 0.000001)
+end
+
+local function on_hold(s)
+  return s.paused or s.disabled or s.open > 0 or s.throttled > NOW
+end
+
+-- standing says how the subscriber may be served now, as the place where a lane
+-- with a due head belongs, and until when if that ends by itself:
+--   -  not at all: it is deleted
+--   h  held, until somebody or a probe ends that
+--   u  held until a time: throttled, or its breaker open
+--   p  its breaker lets one probe through
+--   l  limited: at its cap
+--   t  limited: it has used its rate, until the next token
+--   y  may be served;  s  the same, from the slots for the slow
+local function standing(s)
+  if s.tomb then return '-' end
+  if s.paused or s.disabled or s.probe ~= '-' then return 'h' end
+  local till = math.max(s.throttled, s.open)
+  if till > NOW then return 'u', till end
+  if s.n >= cap(s) then return s.open > 0 and 'h' or 'l' end
+  if tokens(s) < 1 then
+    return s.open > 0 and 'u' or 't', math.ceil(s.tat - (s.burst - 1) * s.em)
+  end
+  if s.open > 0 then return 'p' end
+  return slow(s) and 's' or 'y'
+end
+
+-- What a place means: the age gauge that it counts in, and the order that it is in.
+local KIND = {q = 'e', y = 'e', s = 'e', l = 'l', t = 'l', h = 'h', u = 'h', p = 'h'}
+local ORDER = {q = 'due:', u = 'due:', t = 'due:', y = 'ready:', s = 'slow:', p = 'slow:'}
+local READY = {y = true, s = true, p = true}
+
+local woke = false
+local puts = 0 -- counts what was put, and fed when an order last got one: lease.lua must
+local fed = {} -- know what it has read before
+local vclock   -- virtual time of the partition: that of the last turn given
+
+local function virtual_now()
+  if not vclock then vclock = tonumber(redis.call('GET', T .. 'vclock') or 0) end
+  return vclock
+end
+
+local function age_key(s, place, lane)
+  return T .. 'age:' .. KIND[place] .. ':' .. s.cls .. ':' .. lane
+end
+
+-- displace takes a lane out of the order that it stands in.
+local function displace(s, lane)
+  local order = ORDER[s.place[lane]]
+  if order then redis.call('ZREM', T .. order .. lane, s.id) end
+end
+
+-- put stands a subscriber's lane in the one place that follows from its state.
+local function put(s, lane, stands, till)
+  local was, is, at = s.place[lane], stands, till
+  local head = redis.call('ZRANGE', queue(s, lane), 0, 0, 'WITHSCORES')
+  local due = tonumber(head[2])
+  if not due then is = '-'
+  elseif due > NOW and (is == 'y' or is == 's') then is = 'q'
+  elseif due > NOW and is == 'p' then is = 'u' end
+
+  if ORDER[was] ~= ORDER[is] then displace(s, lane) end
+  if KIND[was] and KIND[was] ~= KIND[is] then redis.call('ZREM', age_key(s, was, lane), s.id) end
+  if is ~= '-' then redis.call('ZADD', age_key(s, is, lane), due, s.id) end
+  if READY[is] then
+    -- One that comes back enters at the current virtual time: it neither claims
+    -- the turns that it did not use nor waits behind those that it did.
+    s.vt = math.max(s.vt, virtual_now())
+    redis.call('ZADD', T .. ORDER[is] .. lane, s.vt, s.id)
+    fed[ORDER[is] .. lane] = puts
+    if not READY[was] then woke = true end
+  elseif ORDER[is] then
+    redis.call('ZADD', T .. 'due:' .. lane, math.max(due, at or 0), s.id)
+  end
+  s.place[lane] = is
+end
+
+-- count_held notes that a hold began or ended, and how many deliveries wait for it.
+local function count_held(s)
+  local holds = on_hold(s) and not s.tomb
+  if not holds and s.since == 0 then return end
+  local waiting = holds and redis.call('ZCARD', T .. 'pend:' .. s.id) or 0
+  if holds and s.since == 0 then
+    s.since = NOW
+    redis.call('ZADD', T .. 'held', NOW, s.id)
+  elseif not holds then
+    s.since = 0
+    redis.call('ZREM', T .. 'held', s.id)
+  elseif waiting == s.held then
+    return
+  end
+  count('held', waiting - s.held)
+  s.held, s.troubled = waiting, true
+end
+
+-- put_all puts all lanes in place whose deliveries changed, or all if how the
+-- subscriber stands did.
+local function put_all(s)
+  puts = puts + 1
+  s.put = puts
+  count_held(s)
+  local stands, till = standing(s)
+  for _, lane in ipairs(LANES) do
+    if s.dirty[lane] or (s.place[lane] ~= '-' and (stands ~= s.stood or till)) then
+      put(s, lane, stands, till)
+      s.dirty[lane] = false
+    end
+  end
+  s.stood = stands
+  local run = s.n .. ' ' .. s.vt .. ' ' .. s.turn .. ' ' .. s.win .. ' ' .. s.lat .. ' ' ..
+    (s.tat == 0 and '0' or string.format('%.3f', s.tat)) .. ' ' .. stands .. s.place.f .. s.place.r .. s.place.d
+  if s.troubled then
+    redis.call('HSET', T .. 'sub:' .. s.id, 'run', run, 'guard', guard(s))
+    s.troubled = false
+  else
+    redis.call('HSET', T .. 'sub:' .. s.id, 'run', run)
+  end
+end
+
+-- finish writes what the run has gathered: the places of the touched subscribers,
+-- the ledger (accepted = pending + delivered + dead + cancelled, at every instant),
+-- and a wake-up if one of them became ready.
+local function finish()
+  for _, s in pairs(touched) do put_all(s) end
+  for field, delta in pairs(deltas) do
+    if delta ~= 0 then redis.call('HINCRBY', T .. 'ledger', field, delta) end
+  end
+  if woke then redis.call('PUBLISH', 'fo:wake', T) end
+end
+
+-- next_due is when the next head falls due, or a hold or a rate may end; 0 for
+-- nothing.
+local function next_due()
+  local soonest = 0
+  for _, lane in ipairs(LANES) do
+    local head = redis.call('ZRANGE', T .. 'due:' .. lane, 0, 0, 'WITHSCORES')
+    local at = tonumber(head[2])
+    if at and (soonest == 0 or at < soonest) then soonest = at end
+  end
+  return soonest
+end

@@ -1,0 +1,77 @@
+-- transition.lua: parts of transitions. Each is called once the checks have
+-- passed, and each begins by removing.
+
+-- end_lease closes the lease if it is open, and frees its place under the cap. It
+-- says whether it was open, and whether it was the breaker's probe. A probe that ends
+-- without a word on the endpoint (its worker died, or handed it back) lets the next
+-- one go at once: the breaker is never stuck behind a lease.
+local function end_lease(r)
+  if redis.call('ZREM', T .. 'leases', r.id) == 0 then return false end
+  local s = subscriber(r.sb)
+  if not s then return true, false end
+  s.n = math.max(0, s.n - 1)
+  touch(s)
+  if s.probe ~= r.id then return true, false end
+  s.probe, s.last, s.troubled = '-', r.id, true
+  s.open = math.min(s.open, NOW)
+  return true, true
+end
+
+-- unqueue takes a scheduled delivery out of its lane.
+local function unqueue(r)
+  redis.call('ZREM', T .. 'q:' .. r.ln .. ':' .. r.sb, r.id)
+  touch(subscriber(r.sb), r.ln)
+end
+
+local function enqueue(r)
+  redis.call('ZADD', T .. 'q:' .. r.ln .. ':' .. r.sb, r.due, r.id)
+  touch(subscriber(r.sb), r.ln)
+end
+
+-- unpin lets go of the payload that a dead letter held on to.
+local function unpin(r)
+  redis.call('SREM', T .. 'pins:' .. r.ev, r.id)
+  if redis.call('EXISTS', T .. 'pins:' .. r.ev) == 0 then
+    redis.call('DEL', T .. 'pin:' .. r.ev)
+  end
+end
+
+-- close makes a pending delivery final, as d or c; the record stays for retention
+-- ms, so that a late verdict and a repeated enqueue still find it.
+local function close(r, state, field, retention)
+  redis.call('ZREM', T .. 'pend:' .. r.sb, r.id)
+  r.st, r.en, r.wk = state, NOW, '-'
+  redis.call('SET', T .. 'd:' .. r.id, encode(r), 'PX', retention)
+  -- A success at once has no evidence beside its record.
+  if r.noted or num(r.at) > 1 or num(r.ll) > 0 then redis.call('PEXPIRE', T .. 'att:' .. r.id, retention) end
+  count('pending', -1)
+  count(field, 1)
+end
+
+-- bury makes a pending delivery a dead letter: kept until an operator or the
+-- retention removes it, its payload (if there is one) pinned beside it.
+local function bury(r, reason, body)
+  redis.call('ZREM', T .. 'pend:' .. r.sb, r.id)
+  r.st, r.en, r.wk, r.rs = 'x', NOW, '-', reason
+  save(r)
+  redis.call('ZADD', T .. 'dead', NOW, r.id)
+  redis.call('ZADD', T .. 'dead:' .. r.sb, NOW, r.id)
+  if body ~= '' then
+    redis.call('SADD', T .. 'pins:' .. r.ev, r.id)
+    redis.call('SETNX', T .. 'pin:' .. r.ev, body)
+  end
+  count('pending', -1)
+  count('dead', 1)
+end
+
+-- note keeps the evidence of an attempt: the first 10 and the last 40.
+local function note(r, attempt)
+  if attempt == '' then return end
+  local key = T .. 'att:' .. r.id
+  if redis.call('LLEN', key) >= 50 then
+    local eleventh = redis.call('LINDEX', key, 10)
+    redis.call('LREM', key, 1, eleventh)
+  end
+  redis.call('RPUSH', key, attempt)
+  r.noted = true
+end
