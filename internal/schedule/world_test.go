@@ -118,7 +118,9 @@ func (w *world) post(event string, subs ...string) []string {
 // anyRoom is more room than any test needs.
 var anyRoom = schedule.Rooms{Total: 1000, Fresh: 1000, Retry: 1000, Redrive: 1000, Slow: 1000}
 
-func room(n int) schedule.Rooms { return schedule.Rooms{Total: n, Fresh: n, Retry: n, Redrive: n, Slow: n} }
+func room(n int) schedule.Rooms {
+	return schedule.Rooms{Total: n, Fresh: n, Retry: n, Redrive: n, Slow: n}
+}
 
 // lease leases from partition 0 with the worker's next seq.
 func (w *world) lease(worker string, r schedule.Rooms) schedule.LeaseReply {

@@ -35,7 +35,7 @@ func setup(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{T: t, rdb: redistest.Server(t).Client(), ids: map[delivery.State]string{}}
 	ctx := t.Context()
-	e, err := schedule.Open(ctx, b.rdb, schedule.Options{Partitions: 1})
+	e, err := schedule.Open(ctx, b.rdb, schedule.Options{Partitions: 1, InitialCap: 3})
 	b.ok(err)
 	_, err = e.PutConfig(ctx, sub, 0, []byte("{}"), schedule.Terms{Class: "standard", MaxInFlight: 3, LeaseTime: time.Minute}, schedule.Edited)
 	b.ok(err)
@@ -60,9 +60,10 @@ func setup(t *testing.T) *bench {
 		if state == delivery.Leased {
 			continue
 		}
-		v := schedule.Verdict{ID: b.ids[state], Fence: got[0].Leased[0].Fence(), Decision: delivery.Decision{Next: state}}
+		v := schedule.Verdict{ID: b.ids[state], Fence: got[0].Leased[0].Fence(), Decision: delivery.Decision{Next: state}, Outcome: delivery.OK}
 		if state == delivery.Dead {
 			v.Body, v.Reason, v.Attempt = &schedule.Body{Bytes: []byte("{}")}, delivery.Exhausted, []byte("{}")
+			v.Outcome = delivery.HTTP422
 		}
 		_, err = e.Settle(ctx, 0, []schedule.Verdict{v})
 		b.ok(err)
