@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -46,7 +47,17 @@ func (c *loadtestCmd) Run(ctx context.Context) error {
 		}
 		c.Bin = filepath.Dir(self)
 	}
-	return boot.Run(ctx, slog.New(slog.DiscardHandler), boot.Stage{Name: "load test", Grace: stopFor, Run: c.play})
+	// Not the stage's own error: of that a signal's part is forgiven, and a play that
+	// was broken off has not passed.
+	outcome := errors.New("it did not come to an end")
+	err := boot.Run(ctx, slog.New(slog.DiscardHandler), boot.Stage{
+		Name: "load test", Grace: stopFor,
+		Run: func(ctx context.Context) error { outcome = c.play(ctx); return nil },
+	})
+	if err != nil { // it was left behind: its outcome is still to come
+		return err
+	}
+	return outcome
 }
 
 func (c *loadtestCmd) play(ctx context.Context) error {

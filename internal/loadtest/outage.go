@@ -107,11 +107,12 @@ func playOutage(ctx context.Context, r *run) error {
 	return nil
 }
 
-// drain waits until everything of the outage has arrived, or for as long as its
-// last retry may take and half as long again; it returns when that was. In either
-// case it leaves fresh events a few seconds to be compared.
+// drain waits until everything of the outage has arrived, but no longer than a
+// service may take that spent no attempts meanwhile: its next retries are as near
+// as the first ones. It returns when that was, and in either case leaves a few
+// seconds for fresh events to be compared.
 func (r *run) drain(ctx context.Context, g *group, begin, recovered time.Duration) (time.Duration, error) {
-	limit := recovered + r.of(5*time.Minute, 25*time.Second)
+	limit := recovered + r.of(5*time.Minute, 20*time.Second)
 	for {
 		if err := pause(ctx, sampleEvery); err != nil {
 			return 0, err

@@ -31,7 +31,8 @@ type child struct {
 	addr  string // host:port of the API, or of a dispatcher's metrics
 	log   string
 	cmd   *exec.Cmd
-	ended <-chan error
+	ended chan struct{} // closed when it has ended and was reaped
+	why   error         // once ended
 }
 
 // launch starts a binary and waits until it is ready. Its port is its own
@@ -42,10 +43,10 @@ func launch(ctx context.Context, name, bin, dir string, args ...string) (*child,
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	defer func() { _ = file.Close() }() // the child has its own
-	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), bin, args...)
+	defer func() { _ = file.Close() }()                                   // the child has its own
+	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), bin, args...) //nolint:gosec // our own binaries, from the folder that the operator named
 	c.cmd.Stdout, c.cmd.Stderr, c.cmd.Env = file, file, plainEnv()
-	if c.ended, err = demo.StartChild(c.cmd); err != nil {
+	if err := c.start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startFor)
@@ -55,14 +56,28 @@ func launch(ctx context.Context, name, bin, dir string, args ...string) (*child,
 			return c, nil
 		}
 		select {
-		case why := <-c.ended:
-			return nil, fmt.Errorf("%s ended while starting: %w; its log ends: %s", name, why, c.lastWords())
+		case <-c.ended:
+			return nil, c.alive()
 		case <-ctx.Done():
 			c.kill()
 			return nil, fmt.Errorf("%s was not ready within %s: %w; its log ends: %s", name, startFor, err, c.lastWords())
 		case <-time.After(lookEvery):
 		}
 	}
+}
+
+// start runs the child and notes its end.
+func (c *child) start() error {
+	ended, err := demo.StartChild(c.cmd)
+	if err != nil {
+		return err
+	}
+	c.ended = make(chan struct{})
+	go func() {
+		c.why = <-ended
+		close(c.ended)
+	}()
+	return nil
 }
 
 // plainEnv is the environment without what would change a setting: a run is to
@@ -104,7 +119,10 @@ func (c *child) ready(ctx context.Context) error {
 // address is what the line of a start says.
 func address(log []byte) string {
 	for line := range bytes.Lines(log) {
-		var words struct{ API, Metrics string }
+		var words struct {
+			API     string `json:"api"`
+			Metrics string `json:"metrics"`
+		}
 		if json.Unmarshal(line, &words) != nil {
 			continue // half a line, or no JSON
 		}
@@ -127,8 +145,8 @@ func (c *child) lastWords() string {
 // alive returns an error if the process has ended.
 func (c *child) alive() error {
 	select {
-	case why := <-c.ended:
-		return fmt.Errorf("%s ended by itself: %w; its log ends: %s", c.name, why, c.lastWords())
+	case <-c.ended:
+		return fmt.Errorf("%s ended by itself: %w; its log ends: %s", c.name, c.why, c.lastWords())
 	default:
 		return nil
 	}

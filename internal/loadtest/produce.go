@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,7 +102,7 @@ func (p *producer) submit(ctx context.Context, e delivery.Event, to string, at t
 func (p *producer) accepted() ([]event, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.events[:len(p.events):len(p.events)], p.failed
+	return slices.Clip(p.events), p.failed
 }
 
 // steady posts at a rate until it is stopped. The loop is open: a post that is

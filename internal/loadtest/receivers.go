@@ -130,7 +130,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		most = e.most.Load()
 	}
 	id := r.Header.Get(webhook.HeaderID)
-	attempt, _ := strconv.Atoi(r.Header.Get("fanout-attempt")) // 0 if it is missing
+	attempt, _ := strconv.Atoi(r.Header.Get("Fanout-Attempt")) // 0 if it is missing
 	e.arrive(id, at, attempt)
 	_, _ = io.Copy(io.Discard, r.Body) // net/http sees the sender go only once the body is read
 

@@ -132,7 +132,7 @@ func (r *run) result() (Result, error) {
 }
 
 // Save writes results.json and the plots, scenario-what.svg, into a folder.
-func (r Report) Save(dir string) error {
+func (r *Report) Save(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("save the results: %w", err)
 	}

@@ -74,7 +74,9 @@ func play(ctx context.Context, o Options, s scenario) (_ Result, err error) {
 	if err := s.play(ctx, r); err != nil {
 		return Result{}, fmt.Errorf("%s: %w", s.name, errors.Join(err, context.Cause(ctx)))
 	}
-	r.look(ctx) // the last totals
+	if err := r.look(ctx); err != nil { // the last totals
+		return Result{}, fmt.Errorf("%s: %w", s.name, err)
+	}
 	return r.result()
 }
 
@@ -172,12 +174,12 @@ func (r *run) watch(ctx context.Context, stop context.CancelCauseFunc) {
 		for _, g := range r.groups {
 			seen += g.seen()
 		}
-		r.say("%d events posted, %d requests seen, %.0f slots in use, oldest eligible %.1f s",
+		r.sayf("%d events posted, %d requests seen, %.0f slots in use, oldest eligible %.1f s",
 			len(events), seen, sum(r.last().slots), r.last().eligible)
 	}
 }
 
-func (r *run) say(format string, a ...any) {
+func (r *run) sayf(format string, a ...any) {
 	if r.opts.Log != nil {
 		_, _ = fmt.Fprintf(r.opts.Log, "%-10s %4.0f s  %s\n", r.name, r.now().Seconds(), fmt.Sprintf(format, a...)) // progress only
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -90,9 +91,9 @@ type scraper struct {
 	origin time.Time
 	urls   []string
 
+	looking sync.Mutex // one look at a time keeps them in order
 	mu      sync.Mutex
 	samples []sample
-	failed  error // the last look, if it failed
 }
 
 func newScraper(origin time.Time, s *service) *scraper {
@@ -106,7 +107,7 @@ func newScraper(origin time.Time, s *service) *scraper {
 // run looks until ctx ends.
 func (sc *scraper) run(ctx context.Context) {
 	for {
-		sc.look(ctx)
+		_ = sc.look(ctx) // the last look, by the caller, says what is wrong
 		if pause(ctx, sampleEvery) != nil {
 			return
 		}
@@ -115,19 +116,19 @@ func (sc *scraper) run(ctx context.Context) {
 
 // look takes one sample. One that could not be had of every process is left out:
 // its totals would dip.
-func (sc *scraper) look(ctx context.Context) {
+func (sc *scraper) look(ctx context.Context) error {
+	sc.looking.Lock()
+	defer sc.looking.Unlock()
 	s := sample{at: time.Since(sc.origin), slots: map[string]float64{}}
-	var err error
 	for _, u := range sc.urls {
-		if err = scrape(ctx, u, &s); err != nil {
-			break
+		if err := scrape(ctx, u, &s); err != nil {
+			return fmt.Errorf("read the metrics: %w", err)
 		}
 	}
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	if sc.failed = err; err == nil {
-		sc.samples = append(sc.samples, s)
-	}
+	sc.samples = append(sc.samples, s)
+	return nil
 }
 
 func scrape(ctx context.Context, url string, into *sample) error {
@@ -146,7 +147,7 @@ func scrape(ctx context.Context, url string, into *sample) error {
 func (sc *scraper) all() []sample {
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
-	return sc.samples[:len(sc.samples):len(sc.samples)]
+	return slices.Clip(sc.samples)
 }
 
 // last returns the newest sample, or a zero one.

@@ -10,7 +10,7 @@ import (
 // pen writes; the first error stays with the buffer until its flush.
 type pen struct{ w *bufio.Writer }
 
-func (p pen) say(format string, a ...any) {
+func (p pen) sayf(format string, a ...any) {
 	_, _ = fmt.Fprintf(p.w, format+"\n", a...) // reported by the flush
 }
 
@@ -24,18 +24,18 @@ func escape(s string) string {
 func (c Chart) axes(p pen, x, y scale) {
 	for _, v := range y.ticks() {
 		at := y.place(v)
-		p.say(`<path class="grid" d="M%d %.1fH%d"/>`, left, at, width-right)
-		p.say(`<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, left-8, at+4, number(v))
+		p.sayf(`<path class="grid" d="M%d %.1fH%d"/>`, left, at, width-right)
+		p.sayf(`<text class="tick" x="%d" y="%.1f" text-anchor="end">%s</text>`, left-8, at+4, number(v))
 	}
 	for _, v := range x.ticks() {
 		at := x.place(v)
-		p.say(`<path class="grid" d="M%.1f %dv5"/>`, at, height-bottom)
-		p.say(`<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, height-bottom+18, number(v))
+		p.sayf(`<path class="grid" d="M%.1f %dv5"/>`, at, height-bottom)
+		p.sayf(`<text class="tick" x="%.1f" y="%d" text-anchor="middle">%s</text>`, at, height-bottom+18, number(v))
 	}
-	p.say(`<path class="axis" d="M%d %dV%dH%d"/>`, left, top, height-bottom, width-right)
-	p.say(`<text class="label" x="%d" y="%d" text-anchor="middle">%s</text>`,
+	p.sayf(`<path class="axis" d="M%d %dV%dH%d"/>`, left, top, height-bottom, width-right)
+	p.sayf(`<text class="label" x="%d" y="%d" text-anchor="middle">%s</text>`,
 		(left+width-right)/2, height-bottom+36, escape(c.X.title()))
-	p.say(`<text class="label" transform="translate(16 %d) rotate(-90)" text-anchor="middle">%s</text>`,
+	p.sayf(`<text class="label" transform="translate(16 %d) rotate(-90)" text-anchor="middle">%s</text>`,
 		(top+height-bottom)/2, escape(c.Y.title()))
 }
 
@@ -49,9 +49,9 @@ func (c Chart) marks(p pen, x scale) {
 		if at > width*2/3 { // near the right edge the label stands on the other side
 			anchor, shift = "end", -5
 		}
-		p.say(`<path class="mark" d="M%.1f %dV%d"/>`, at, top, height-bottom)
-		p.say(`<text class="tick" x="%.1f" y="%d" text-anchor="%s">%s</text>`,
-			at+shift, top+10+i%3*14, anchor, escape(m.Label))
+		p.sayf(`<path class="mark" d="M%.1f %dV%d"/>`, at, top-12, height-bottom)
+		p.sayf(`<text class="tick" x="%.1f" y="%d" text-anchor="%s">%s</text>`,
+			at+shift, top-5-i%2*12, anchor, escape(m.Label))
 	}
 }
 
@@ -90,8 +90,8 @@ func (c Chart) legend(p pen) {
 		if at+need > width-right && at > left {
 			at, row = left, row+18
 		}
-		p.say(`<path class="s s%d" d="M%.1f %dh26"/>`, i%colours, at, row-4)
-		p.say(`<text class="label" x="%.1f" y="%d">%s</text>`, at+32, row, escape(s.Name))
+		p.sayf(`<path class="s s%d" d="M%.1f %dh26"/>`, i%colours, at, row-4)
+		p.sayf(`<text class="label" x="%.1f" y="%d">%s</text>`, at+32, row, escape(s.Name))
 		at += need
 	}
 }
@@ -116,7 +116,7 @@ func style() string {
 	for i := range colours {
 		fmt.Fprintf(&b, ".s%d{stroke:%s;stroke-dasharray:%s}", i, lightColours[i], dashes[i])
 	}
-	b.WriteString(`@media (prefers-color-scheme:dark){text{fill:#eee}.tick{fill:#aaa}.bg{fill:#16181c}.grid{stroke:#333}.axis,.mark{stroke:#888}`)
+	b.WriteString(`@media (prefers-color-scheme:dark){text{fill:#eee}.tick{fill:#aaa}.bg{fill:#16181c}.grid{stroke:#333}.axis,.mark{stroke:#888}`) //nolint:misspell // CSS spells it so
 	for i := range colours {
 		fmt.Fprintf(&b, ".s%d{stroke:%s}", i, darkColours[i])
 	}

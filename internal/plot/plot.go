@@ -2,7 +2,7 @@
 //
 // It draws line and step charts as SVG that stands alone: no script, no font, no
 // dependency. Colours follow the reader's light or dark setting and can be told
-// apart by colour-blind eyes (Okabe and Ito, "Color Universal Design", 2008); each
+// apart by colour-blind eyes (after the palette of Okabe and Ito, 2008); each
 // series has a dash pattern too, so that a chart survives a black-and-white
 // printer. Title and description are there for screen readers.
 package plot
@@ -56,7 +56,7 @@ type Mark struct {
 const (
 	width, height = 860, 380
 	left, right   = 76, 20
-	top, bottom   = 56, 84
+	top, bottom   = 64, 84
 )
 
 // WriteSVG draws the chart. It returns the error of w, and no other.
@@ -65,20 +65,20 @@ func (c Chart) WriteSVG(w io.Writer) error {
 	y := newScale(c.Y, c.values(func(p Point) float64 { return p.Y }), height-bottom, top)
 	b := bufio.NewWriter(w)
 	p := pen{b}
-	p.say(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`, width, height)
-	p.say(`<title id="t">%s</title><desc id="d">%s</desc>`, escape(c.Title), escape(c.describe()))
-	p.say("<style>%s</style>", style())
-	p.say(`<rect class="bg" width="%d" height="%d"/>`, width, height)
-	p.say(`<text class="title" x="%d" y="24">%s</text>`, left, escape(c.Title))
+	p.sayf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`, width, height)
+	p.sayf(`<title id="t">%s</title><desc id="d">%s</desc>`, escape(c.Title), escape(c.describe()))
+	p.sayf("<style>%s</style>", style())
+	p.sayf(`<rect class="bg" width="%d" height="%d"/>`, width, height)
+	p.sayf(`<text class="title" x="%d" y="24">%s</text>`, left, escape(c.Title))
 	c.axes(p, x, y)
 	c.marks(p, x)
 	for i, s := range c.Series {
 		if d := s.path(x, y); d != "" {
-			p.say(`<path class="s s%d" d="%s"><title>%s</title></path>`, i%colours, d, escape(s.Name))
+			p.sayf(`<path class="s s%d" d="%s"><title>%s</title></path>`, i%colours, d, escape(s.Name))
 		}
 	}
 	c.legend(p)
-	p.say("</svg>")
+	p.sayf("</svg>")
 	return b.Flush() // bufio keeps the first error for it
 }
 
@@ -115,7 +115,7 @@ func (c Chart) describe() string {
 		if math.IsInf(most, -1) {
 			parts = append(parts, s.Name+" has no values")
 		} else {
-			parts = append(parts, fmt.Sprintf("%s reaches %s %s", s.Name, number(most), c.Y.Unit))
+			parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s reaches %s %s", s.Name, number(most), c.Y.Unit)))
 		}
 	}
 	return fmt.Sprintf("%s over %s: %s.", c.Y.title(), c.X.title(), strings.Join(parts, "; "))
