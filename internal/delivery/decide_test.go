@@ -42,7 +42,7 @@ func TestDecide(t *testing.T) {
 				case fact.Kind == Success:
 					want = Decision{Next: Delivered} // even late: it is a fact
 				case fact.Kind == Terminal:
-					want = Decision{Next: Dead, Reason: outcome}
+					want = Decision{Next: Dead, Reason: outcome, Disable: outcome == Gone}
 				case outcome == LeaseLost && late:
 					want = Decision{Next: Dead, Reason: Expired, GiveBack: true}
 				case outcome == LeaseLost:

@@ -22,6 +22,7 @@ type Endpoint struct {
 	AllowCIDR    []netip.Prefix `env:"FANOUT_ALLOW_CIDR"     help:"Ranges that may be called although they are not public, such as 10.1.0.0/16." placeholder:"CIDR,..."`
 	AllowPort    []uint16       `env:"FANOUT_ALLOW_PORT"     help:"Ports that may be called; default 443, and 80 with --allow-http."             placeholder:"PORT,..."`
 	AllowAnyPort bool           `env:"FANOUT_ALLOW_ANY_PORT" help:"Allow every port."`
+	InitialCap   int            `env:"FANOUT_INITIAL_CAP"    help:"Requests that a new endpoint may get at once; each success allows more, up to its max_in_flight." default:"1"`
 
 	// Resolver of the endpoints' names; nil is the pure Go one. It is no setting:
 	// it is here for tests, whose names come, go and change.

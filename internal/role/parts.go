@@ -24,6 +24,7 @@ func Assemble(
 	p.Engine, err = schedule.Open(ctx, rdb, schedule.Options{
 		Partitions: cfg.Redis.Partitions, AllowUnsafe: cfg.Redis.AllowUnsafe,
 		WaitReplicas: cfg.Redis.WaitReplicas, WaitTimeout: cfg.Redis.WaitTimeout,
+		InitialCap: e.InitialCap,
 	})
 	if err != nil {
 		return Parts{}, boot.Stage{}, errors.Join(err, rdb.Close())

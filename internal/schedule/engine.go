@@ -71,6 +71,9 @@ func (o *Options) defaults() error {
 	if o.InitialCap == 0 {
 		o.InitialCap = 1
 	}
+	if o.InitialCap < 1 || o.InitialCap > 1000 {
+		return fmt.Errorf("initial_cap: must be from 1 to 1000, is %d", o.InitialCap)
+	}
 	if o.Partitions < 1 || o.Partitions > 1024 {
 		return fmt.Errorf("partitions: must be from 1 to 1024, is %d", o.Partitions)
 	}
