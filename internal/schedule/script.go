@@ -61,7 +61,7 @@ func loadScripts(clock string) scripts {
 		putConfig: load("put_config", onConfigs), tombstone: load("tombstone", onConfigs), slow: load("slow", onReading),
 		expiredLeases: load("expired_leases", onReading), expiredDeliveries: load("expired_deliveries", onReading),
 		trim: load("trim", onRecords), sample: load("sample", onReading),
-		now: load("now", onEvents),
+		now:   load("now", onEvents),
 		texts: texts,
 	}
 }

@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +34,7 @@ type world struct {
 	ctx    context.Context
 	rdb    redis.UniversalClient
 	offset time.Duration
+	frozen time.Time // if the clock stands
 	seq    map[string]int64
 }
 
@@ -61,9 +63,21 @@ func (w *world) ok(err error) {
 	}
 }
 
+// freeze stops the clock of the scripts: from here on only advance moves it.
+func (w *world) freeze() {
+	w.Helper()
+	w.frozen = time.UnixMilli(1_800_000_000_000).UTC()
+	w.ok(w.FreezeTestClock(w.ctx, w.frozen))
+}
+
 // advance moves the clock of the scripts.
 func (w *world) advance(d time.Duration) {
 	w.Helper()
+	if !w.frozen.IsZero() {
+		w.frozen = w.frozen.Add(d)
+		w.ok(w.FreezeTestClock(w.ctx, w.frozen))
+		return
+	}
 	w.offset += d
 	w.ok(w.SetTestClock(w.ctx, w.offset))
 }
@@ -89,6 +103,45 @@ func (w *world) subscribe(id string, maxInFlight int) {
 		_, err = w.PutConfig(w.ctx, id, 0, []byte("{}"), tm, schedule.Edited)
 	}
 	w.ok(err)
+}
+
+// put writes a subscriber at other terms than the usual ones.
+func (w *world) put(id string, change schedule.Change, set func(*schedule.Terms)) {
+	w.Helper()
+	tm := terms
+	if set != nil {
+		set(&tm)
+	}
+	_, err := w.PutConfig(w.ctx, id, -1, []byte("{}"), tm, change)
+	if errors.Is(err, schedule.ErrNotFound) {
+		_, err = w.PutConfig(w.ctx, id, 0, []byte("{}"), tm, change)
+	}
+	w.ok(err)
+}
+
+// standing is how a subscriber stands.
+func (w *world) standing(id string) schedule.Standing {
+	w.Helper()
+	s, err := w.Standings(w.ctx, []string{id})
+	w.ok(err)
+	return s[0]
+}
+
+// wantHolds checks which holds a subscriber is on, and that all is consistent.
+func (w *world) wantHolds(id string, want ...schedule.Hold) {
+	w.Helper()
+	if got := w.standing(id).Holds; !slices.Equal(got, want) {
+		w.Fatalf("%s is on hold for %v, want %v", id, got, want)
+	}
+	w.audit()
+}
+
+// none leases nothing.
+func (w *world) none(why string) {
+	w.Helper()
+	if got := w.lease("none", anyRoom).Leased; len(got) > 0 {
+		w.Fatalf("leased %d %s: %+v", len(got), why, got[0].Delivery)
+	}
 }
 
 const day = 24 * time.Hour
@@ -131,7 +184,13 @@ func (w *world) lease(worker string, r schedule.Rooms) schedule.LeaseReply {
 
 func (w *world) leaseAt(worker string, seq int64, r schedule.Rooms) schedule.LeaseReply {
 	w.Helper()
-	reps, err := w.Lease(w.ctx, []schedule.LeaseRequest{{Worker: worker, Seq: seq, Rooms: r}})
+	// So many free slots that a subscriber's share of them is no limit.
+	return w.leaseBy(schedule.LeaseRequest{Worker: worker, Seq: seq, Rooms: r, Free: 10_000})
+}
+
+func (w *world) leaseBy(q schedule.LeaseRequest) schedule.LeaseReply {
+	w.Helper()
+	reps, err := w.Lease(w.ctx, []schedule.LeaseRequest{q})
 	w.ok(err)
 	return reps[0]
 }
@@ -173,6 +232,13 @@ func retry(l schedule.Leased, due time.Time) schedule.Verdict {
 		ID: l.ID, Fence: l.Fence(), Outcome: delivery.HTTP5xx, Status: 503, Attempt: []byte(`{"attempt":1}`),
 		Decision: delivery.Decision{Next: delivery.Scheduled, DueAt: due},
 	}
+}
+
+// failed is a failure whose retry is due at once.
+func failed(l schedule.Leased, o delivery.Outcome) schedule.Verdict {
+	v := retry(l, l.LastAttemptAt)
+	v.Outcome, v.Status = o, 0
+	return v
 }
 
 func dead(l schedule.Leased, body string) schedule.Verdict {

@@ -17,7 +17,7 @@ local n = 0
 for _, id in ipairs(ids) do
   local r = record(id)
   if r and r.sb == sub and (r.st == 's' or r.st == 'l') then
-    if r.st == 's' then unqueue(r) end
+    if r.st == 's' then unqueue(r) else touch(subscriber(sub)) end
     close(r, 'c', 'cancelled', retention)
     n = n + 1
   end

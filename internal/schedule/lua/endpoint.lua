@@ -44,7 +44,7 @@ local function fail(s, leased, probe, draw)
   end
   if s.open > 0 then
     if probe then s.open, s.step = NOW + rest(s, draw), s.step + 1 end
-  elseif leased > s.changed then
+  else
     s.fails = s.fails + 1
     if s.fails >= s.bf then
       s.open, s.step, s.fails, s.changed = NOW + rest(s, draw), s.step + 1, 0, NOW
@@ -57,6 +57,8 @@ end
 -- when the attempt was leased, and whether it was the probe.
 local function observe(s, blame, took, wait, gone, leased, probe, draw)
   if not s or blame == 'u' then return end
+  -- Of before the breaker closed, or of another endpoint before this one.
+  if leased <= s.changed and s.open == 0 then return end
   touch(s)
   -- A moving average (1/4 the newest) forgets a hang within a dozen answers.
   s.lat = math.max(1, s.lat == 0 and took or math.floor((3 * s.lat + took) / 4))

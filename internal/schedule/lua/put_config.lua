@@ -46,6 +46,7 @@ for _, lane in ipairs(LANES) do
   s.place[lane] = '-'
   touch(s, lane)
 end
+s.tat = math.min(s.tat, NOW + s.burst * s.em) -- a raised rate is not to pay the old one's debt
 if change == 'lift' then
   -- What the endpoint asked for stands, and the breaker asks it again, now.
   s.disabled, s.open, s.troubled = false, math.min(s.open, NOW), true

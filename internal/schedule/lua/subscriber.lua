@@ -172,15 +172,17 @@ local function put(s, lane, stands, till)
   s.place[lane] = is
 end
 
--- count_held notes that a hold began or ended, and how many deliveries wait for it.
+-- count_held notes that a hold began or ended, and how many deliveries wait for it. A
+-- throttle for which none waits is no matter: it ends by itself, and nobody would look.
 local function count_held(s)
   local holds = on_hold(s) and not s.tomb
   if not holds and s.since == 0 then return end
   local waiting = holds and redis.call('ZCARD', T .. 'pend:' .. s.id) or 0
+  holds = holds and (s.paused or s.disabled or s.open > 0 or waiting > 0)
   if holds and s.since == 0 then
     s.since = NOW
     redis.call('ZADD', T .. 'held', NOW, s.id)
-  elseif not holds then
+  elseif not holds and s.since > 0 then
     s.since = 0
     redis.call('ZREM', T .. 'held', s.id)
   elseif waiting == s.held then
