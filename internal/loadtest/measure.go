@@ -1,6 +1,7 @@
 package loadtest
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 // age is how old one delivery was when it arrived.
 type age struct {
+	id       string
 	accepted time.Duration // since origin
 	age      time.Duration
 	arrived  bool // if not, age is how old it was when the look ended: it is at least that
@@ -19,21 +21,30 @@ type age struct {
 // as seen until cut: of each, until the arrival of the request that was answered 2xx.
 func ages(events []event, g *group, from, to, cut time.Duration) []age {
 	var all []age
-	for _, ev := range events {
-		if ev.accepted < from || ev.accepted >= to || !ev.reaches(g) {
-			continue
-		}
-		for _, e := range g.endpoints {
-			h := e.hit(delivery.NewID(ev.id, e.subscriber))
-			a := age{accepted: ev.accepted, age: cut - ev.accepted}
-			if h.taken != 0 && h.taken <= cut {
-				a.age, a.arrived = max(h.taken-ev.accepted, 0), true // accepted is rounded to 1 ms
-			}
-			all = append(all, a)
-		}
+	for _, e := range g.endpoints {
+		all = append(all, e.ages(events, from, to, cut)...)
 	}
 	return all
 }
+
+// ages are those of one endpoint.
+func (e *endpoint) ages(events []event, from, to, cut time.Duration) []age {
+	var all []age
+	for _, ev := range events {
+		if ev.accepted < from || ev.accepted >= to || !ev.reaches(e.group) {
+			continue
+		}
+		a := age{id: delivery.NewID(ev.id, e.subscriber), accepted: ev.accepted, age: cut - ev.accepted}
+		if h := e.hit(a.id); h.taken != 0 && h.taken <= cut {
+			a.age, a.arrived = max(h.taken-ev.accepted, 0), true // accepted is rounded to 1 ms
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// arrival is when it arrived, or the end of the look.
+func (a age) arrival() time.Duration { return a.accepted + a.age }
 
 // Ages sums up the ages of a group's deliveries. What had not arrived counts as
 // old as it was at the last look, so that the figures are, if anything, too good
@@ -45,6 +56,8 @@ type Ages struct {
 	P50        float64 `json:"p50_ms"`
 	P99        float64 `json:"p99_ms"`
 	Max        float64 `json:"max_ms"`
+	// Oldest is the delivery that Max is of, for a look into the service's log.
+	Oldest string `json:"oldest"`
 }
 
 func summarise(all []age) Ages {
@@ -60,7 +73,9 @@ func summarise(all []age) Ages {
 		return s
 	}
 	s.Share = float64(s.Arrived) / float64(len(all))
+	oldest := slices.MaxFunc(all, func(a, b age) int { return cmp.Compare(a.age, b.age) })
 	slices.Sort(values)
+	s.Oldest = oldest.id
 	s.P50, s.P99, s.Max = ms(percentile(values, 50)), ms(percentile(values, 99)), ms(values[len(values)-1])
 	return s
 }

@@ -64,7 +64,7 @@ func TestAgesCountWhatIsMissing(t *testing.T) {
 	take(events[2], 7*s)
 	e.arrive(delivery.NewID("refused", "sub_1"), 4*s, 1)
 	got := summarise(ages(events, g, s, 5*s, 6*s))
-	if want := (Ages{Deliveries: 4, Arrived: 1, Share: 0.25, P50: 2000, P99: 5000, Max: 5000}); got != want {
+	if want := (Ages{Deliveries: 4, Arrived: 1, Share: 0.25, P50: 2000, P99: 5000, Max: 5000, Oldest: delivery.NewID("late", "sub_1")}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := summarise(nil); got != (Ages{Share: 1}) {
@@ -187,7 +187,7 @@ func fine() Report {
 			res.Healthy.P99 = 400
 			res.Outage = &Outage{
 				Deliveries: 10, Requests: 20, Naive: 1000, Share: 0.02, MaxAttempts: 15, MostAttempts: 7,
-				MaxInFlight: 16, MostInFlight: 16, Fresh: Ages{P99: 9}, History: Ages{P99: 9},
+				MaxInFlight: 16, MostInFlight: 16, Fresh: Ages{P99: 9}, History: Ages{P50: 9, P99: 12},
 			}
 		}
 		rep.add(res)
@@ -229,7 +229,7 @@ func TestEveryBoundIsHeldTo(t *testing.T) {
 		"outage: 3 requests came after a 2xx":     func(r *Report) { of(r, outage).Outage.Duplicates = 3 },
 		"outage: a delivery spent 8 of its 15":    func(r *Report) { of(r, outage).Outage.MostAttempts = 8 },
 		"outage: 17 requests were at one":         func(r *Report) { of(r, outage).Outage.MostInFlight = 17 },
-		"outage: fresh events were 10 ms old":     func(r *Report) { of(r, outage).Outage.Fresh.P99 = 10 },
+		"outage: fresh events were 26 ms old":     func(r *Report) { of(r, outage).Outage.Fresh.P99 = 26 },
 		"hang-small: the healthy subscribers' p9": func(r *Report) { of(r, "hang-small").Ratio = 100 },
 	} {
 		bad := fine()

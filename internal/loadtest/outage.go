@@ -38,15 +38,16 @@ type Outage struct {
 	// DrainSeconds is from the recovery until the last of them arrived, or until
 	// that was given up.
 	DrainSeconds float64 `json:"drain_seconds"`
-	// History is how long the deliveries of the outage took from the recovery on;
-	// Fresh the age of those accepted from there until the history was gone.
+	// History is how long the deliveries of the outage waited from when their endpoint
+	// was sent to again; Fresh the age of those accepted from there until the history
+	// of their endpoint was gone.
 	History Ages `json:"history"`
 	Fresh   Ages `json:"fresh"`
 }
 
 // outageScale is by how much the short form shortens the outage and, with it, the
-// policy's backoff and age: 15 minutes become 20 seconds.
-const outageScale = 45
+// policy's backoff and age: 15 minutes become 15 seconds.
+const outageScale = 60
 
 // outagePolicy is the default one, or that one scaled.
 func outagePolicy(short bool, held int) delivery.Policy {
@@ -96,41 +97,40 @@ func playOutage(ctx context.Context, r *run) error {
 	recovered := r.now()
 	r.mark("all recover")
 	bad.turn(prompt)
-	drained, err := r.drain(ctx, bad, begin, recovered)
-	if err != nil {
+	if err := r.drain(ctx, bad, begin, recovered); err != nil {
 		return err
 	}
 	if err := r.end(ctx, stop); err != nil {
 		return err
 	}
-	r.outage = r.judge(bad, p, begin, recovered, drained)
+	r.outage = r.judge(bad, p, begin, recovered)
 	return nil
 }
 
 // drain waits until everything of the outage has arrived, but no longer than a
-// service may take that spent no attempts meanwhile: its next retries are as near
-// as the first ones. It returns when that was, and in either case leaves a few
-// seconds for fresh events to be compared.
-func (r *run) drain(ctx context.Context, g *group, begin, recovered time.Duration) (time.Duration, error) {
-	limit := recovered + r.of(5*time.Minute, 20*time.Second)
+// service may take that looks after an endpoint less and less often, down to every
+// two minutes, and spent no attempts meanwhile: its next retries are as near as the
+// first ones.
+func (r *run) drain(ctx context.Context, g *group, begin, recovered time.Duration) error {
+	limit := recovered + r.of(5*time.Minute, 35*time.Second)
 	for {
 		if err := pause(ctx, sampleEvery); err != nil {
-			return 0, err
+			return err
 		}
 		events, err := r.accepted()
 		if err != nil {
-			return 0, err
+			return err
 		}
 		all := ages(events, g, begin, recovered, r.now())
 		missing := slices.ContainsFunc(all, func(a age) bool { return !a.arrived })
 		if at := r.now(); at > limit || (!missing && at > recovered+3*time.Second) {
-			return at, nil
+			return nil
 		}
 	}
 }
 
 // judge sums the outage up.
-func (r *run) judge(g *group, p delivery.Policy, begin, recovered, drained time.Duration) *Outage {
+func (r *run) judge(g *group, p delivery.Policy, begin, recovered time.Duration) *Outage {
 	events, _ := r.accepted() // drain has looked at the error
 	o := &Outage{
 		MaxAttempts: p.MaxAttempts, MaxInFlight: p.MaxInFlight, MostInFlight: int(g.mostInFlight()),
@@ -154,18 +154,32 @@ func (r *run) judge(g *group, p delivery.Policy, begin, recovered, drained time.
 	if o.Naive > 0 {
 		o.Share = float64(o.Requests) / float64(o.Naive)
 	}
-	history := ages(events, g, begin, recovered, r.cut)
-	last := recovered
-	for i := range history {
-		a := &history[i]
-		last = max(last, a.accepted+a.age)
-		a.age = max(a.accepted+a.age-recovered, 0)
-	}
-	o.DrainSeconds = (last - recovered).Seconds()
-	o.History = summarise(history)
-	o.Deliveries, o.Undelivered = o.History.Deliveries, o.History.Deliveries-o.History.Arrived
-	o.Fresh = summarise(ages(events, g, recovered, drained, r.cut))
+	r.compare(o, g, events, begin, recovered)
 	return o
+}
+
+// compare holds the history, whose events were accepted in the outage, against the
+// events that came while it was sent at last. Both are measured from when their
+// endpoint was first sent to again: until then neither could go.
+func (r *run) compare(o *Outage, g *group, events []event, begin, recovered time.Duration) {
+	var history, fresh []age
+	for _, e := range g.endpoints {
+		old := e.ages(events, begin, recovered, r.cut)
+		opened, drained := r.cut, recovered
+		for _, a := range old {
+			if at := a.arrival(); at >= recovered {
+				opened, drained = min(opened, at), max(drained, at)
+			}
+		}
+		for _, a := range old {
+			a.age = max(a.arrival()-opened, 0)
+			history = append(history, a)
+		}
+		fresh = append(fresh, e.ages(events, opened, drained, r.cut)...)
+		o.DrainSeconds = max(o.DrainSeconds, (drained - recovered).Seconds())
+	}
+	o.History, o.Fresh = summarise(history), summarise(fresh)
+	o.Deliveries, o.Undelivered = o.History.Deliveries, o.History.Deliveries-o.History.Arrived
 }
 
 // naive is how many requests a service without breaker or hold makes of one
