@@ -119,6 +119,9 @@ func (b *bench) run(ctx context.Context) error {
 			if !b.o.wants(c.name) {
 				continue
 			}
+			if err := waitQuiet(ctx, b.o.quiet); err != nil {
+				return err
+			}
 			if err := b.between(ctx, c); err != nil {
 				return fmt.Errorf("round %d, %s: %w", round+1, c.name, err)
 			}
@@ -182,10 +185,29 @@ func (b *bench) meter(f func() error, processes map[string]*child) (usage, float
 	return used, 100 * max(0, foreign), err
 }
 
+// waitQuiet returns when the machine was all but idle for a moment, or at the limit.
+func waitQuiet(ctx context.Context, limit time.Duration) error {
+	const look = 300 * time.Millisecond
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		start, before := time.Now(), machineCPU()
+		if err := rest(ctx, look); err != nil {
+			return err
+		}
+		share := (machineCPU() - before) / (float64(runtime.NumCPU()) * float64(time.Since(start).Milliseconds()))
+		if share < tooForeign/100.0 {
+			return nil
+		}
+	}
+	return nil
+}
+
 // ceiling is what is left when there is nothing but signing and posting.
 func (b *bench) ceiling(ctx context.Context) error {
 	if !b.o.wants("ceiling") {
 		return nil
+	}
+	if err := waitQuiet(ctx, b.o.quiet); err != nil {
+		return err
 	}
 	n := b.o.events * endpoints
 	c, err := spawn(b.dir, "ceiling", b.self, "ceiling", b.urls, strconv.Itoa(b.o.slots))

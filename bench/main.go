@@ -45,6 +45,7 @@ type options struct {
 	out     string
 	profile string
 	logs    string
+	quiet   time.Duration
 }
 
 func main() {
@@ -81,6 +82,7 @@ func parseFlags() (options, error) {
 	flag.StringVar(&o.out, "out", "results", "folder of results.json and the charts")
 	flag.StringVar(&o.profile, "profile", "", "folder for CPU profiles of the API, the dispatcher and Redis, taken in the rounds of fanout")
 	flag.StringVar(&o.logs, "log-level", "info", "of the product's binaries; their log goes to a file")
+	flag.DurationVar(&o.quiet, "quiet", 0, "before each measurement, wait up to so long for the machine to have little else to do")
 	flag.Parse()
 	if flag.NArg() > 0 {
 		return o, fmt.Errorf("unexpected argument %q", flag.Arg(0))

@@ -135,6 +135,19 @@ func (r *results) share(name string) []float64 {
 	}, name)
 }
 
+// thrift is the CPU of the ceiling's deliveries over the contender's, by round: its
+// share of the ceiling if it kept every core as busy. It is the steadier of the two
+// on a machine that others use too.
+func (r *results) thrift(name string) []float64 {
+	return r.over(func(one round) (float64, bool) {
+		sum, s := 0.0, one.Contenders[name]
+		for _, c := range one.ceilings() {
+			sum += c.all() / float64(len(one.ceilings()))
+		}
+		return sum / s.all(), sum > 0 && s.all() > 0
+	}, name)
+}
+
 // ratio of two contenders, by round: of their shares of the ceiling, where there is
 // one, since they ran a while apart.
 func (r *results) ratio(a, b string) []float64 {
@@ -209,17 +222,19 @@ func (b *bench) report(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\nmedian (range) of %d rounds, %d slots, %d endpoints\n\n", len(r.rounds), b.o.slots, endpoints)
 	if n := r.disturbed(); n > 0 {
-		fmt.Fprintf(t, "%d measurements are left out where there are others: somebody else used more than %d %% of the machine\n\n", n, tooForeign)
+		fmt.Fprintf(t, "%d measurements were disturbed: somebody else used more than %d %% of the machine.\n"+
+			"They are left out, but for a contender that was disturbed in every round.\n\n", n, tooForeign)
 	}
-	fmt.Fprintln(t, "\tdeliveries/s\tof the ceiling\tdrain/s\tCPU ms, all\tCPU ms, own\tscript us\tRedis reads\tothers %")
+	fmt.Fprintln(t, "\tdeliveries/s\tof the ceiling\tby CPU\tdrain/s\tCPU ms, all\tCPU ms, own\tscript us\tRedis reads\tothers %")
 	for _, row := range rows {
 		if len(r.of(row.key, sample.all)) == 0 {
 			continue
 		}
 		drain := slices.DeleteFunc(r.of(row.key, func(s sample) float64 { return s.Drain }), func(v float64) bool { return v == 0 })
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.title,
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.title,
 			spread("%.0f", r.of(row.key, func(s sample) float64 { return s.Rate })),
 			spread("%.3f", r.share(row.key)),
+			spread("%.3f", r.thrift(row.key)),
 			spread("%.0f", drain),
 			spread("%.3f", r.of(row.key, sample.all)),
 			spread("%.3f", r.of(row.key, sample.own)),
