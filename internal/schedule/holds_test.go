@@ -171,7 +171,7 @@ func TestHoldsCombine(t *testing.T) {
 		},
 		"all four": {
 			func(w *world) {
-				out := w.lease("w", room(2)).Leased
+				out := w.lease("w", room(1)).Leased
 				w.fail(2, delivery.HTTP5xx)
 				w.settle(schedule.Applied, throttled(w.next(), time.Minute))
 				w.settle(schedule.Applied, gone(out[0]))

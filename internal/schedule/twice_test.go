@@ -286,6 +286,104 @@ func TestPutConfigTwice(t *testing.T) {
 	})
 }
 
+// A change that lifts or forgets holds does it once.
+func TestChangeTwice(t *testing.T) {
+	t.Parallel()
+	for _, change := range []schedule.Change{schedule.Edited, schedule.Lifted, schedule.Moved} {
+		t.Run("change "+string(change), func(t *testing.T) {
+			t.Parallel()
+			breakers(t, 5, func(w *world) {
+				out := w.one("w")
+				w.fail(3, delivery.HTTP5xx)
+				w.settle(schedule.Applied, gone(out))
+				tm := terms
+				tm.Class, tm.RatePerSecond, tm.Burst = "gold", 3, 2
+				w.twice("put_config", func() {
+					v, err := w.PutConfig(w.ctx, "s1", 1, []byte("b"), tm, change)
+					w.ok(err)
+					if v != 2 {
+						w.Fatalf("version %d", v)
+					}
+				})
+				// And with a probe taken in between, which the second run must leave alone.
+				rep := w.lease("w", anyRoom)
+				w.unchanged("the second put_config, after a lease", func() {
+					_, err := w.PutConfig(w.ctx, "s1", 1, []byte("b"), tm, change)
+					w.ok(err)
+				})
+				if want := map[schedule.Change]int{schedule.Edited: 0, schedule.Lifted: 1, schedule.Moved: 2}[change]; len(rep.Leased) != want {
+					w.Fatalf("leased %d, want %d", len(rep.Leased), want)
+				}
+				w.audit()
+			})
+		})
+	}
+}
+
+// The verdict that opens the breaker opens it once, whatever is drawn for its rest; so
+// do the probe's, and one that throttles or disables.
+func TestSettleThatHoldsTwice(t *testing.T) {
+	t.Parallel()
+	breakers(t, 6, func(w *world) {
+		out := w.lease("w", room(2)).Leased
+		w.fail(2, delivery.HTTP5xx)
+		once := func(want schedule.SettleResult, v schedule.Verdict) {
+			w.Helper()
+			w.settle(schedule.Applied, v)
+			for range 3 {
+				w.unchanged("the second settle", func() { w.settle(want, v) })
+			}
+			w.audit()
+		}
+		once(schedule.Already, failed(w.next(), delivery.HTTP5xx))
+		once(schedule.Already, throttled(out[0], time.Minute))
+		once(schedule.Already, gone(out[1]))
+		w.put("s1", schedule.Lifted, three)
+		w.advance(time.Hour)
+		once(schedule.Already, failed(w.next(), delivery.Timeout)) // a probe
+		w.untilProbe()
+		probe := w.next()
+		w.advance(time.Minute)
+		once(schedule.Stale, lost(probe, w.frozen))
+		once(schedule.Already, delivered(w.next())) // closes it
+		w.wantHolds("s1")
+	})
+}
+
+func TestSlowTwice(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.known(time.Millisecond, 2, "s1")
+		w.twice("slow", func() { w.ok(w.Slow(w.ctx, 0, map[string]time.Duration{"s1": 5 * time.Second})) })
+		if got := w.standing("s1").Latency; got != 5*time.Second {
+			w.Fatalf("latency %s", got)
+		}
+	})
+}
+
+// One that is left out and buried is buried once, also when the first of the two calls
+// is all that was heard of.
+func TestEnqueueHeldFullTwice(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		full := func(tm *schedule.Terms) { tm.MaxHeld, tm.Paused = 1, true }
+		w.put("s1", schedule.Edited, full)
+		w.post("e1", "s1")
+		targets := []schedule.Target{{SubscriberID: "s1", MaxAge: day}}
+		a, err := w.Accept(w.ctx, schedule.NewEvent{ID: "e2", BodyHash: "h", Body: []byte("{}"), Targets: targets})
+		w.ok(err)
+		enqueue := func() { w.ok(w.Enqueue(w.ctx, "e2", a.At, w.ExpandBy(a.At), 0, targets)) }
+		w.twice("enqueue", enqueue)
+		if got, want := w.ledger(), (schedule.Ledger{Accepted: 2, Pending: 1, Dead: 1}); got != want {
+			w.Fatalf("ledger %+v, want %+v", got, want)
+		}
+		// The hold is over, and there is room: what died stays dead.
+		w.put("s1", schedule.Edited, nil)
+		w.settle(schedule.Applied, delivered(w.one("w")))
+		w.unchanged("a late enqueue", enqueue)
+	})
+}
+
 func TestTrimAndClaimTwice(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
