@@ -100,7 +100,7 @@ func (b *bench) fanout(ctx context.Context, fsync string) error {
 
 	n := b.o.events * endpoints
 	b.board.reset()
-	script, reads, err := s.redis.info(ctx)
+	before, err := s.redis.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -110,13 +110,11 @@ func (b *bench) fanout(ctx context.Context, fsync string) error {
 	if err := errors.Join(err, profiled()); err != nil {
 		return err
 	}
-	scriptAfter, readsAfter, err := s.redis.info(ctx)
+	after, err := s.redis.counters(ctx)
 	if err != nil {
 		return err
 	}
-	err = b.arrivals("fanout-"+fsync, n, used, foreign, func(sm *sample) {
-		sm.ScriptUS, sm.Trips = (scriptAfter-script)/float64(n), (readsAfter-reads)/float64(n)
-	})
+	err = b.arrivals("fanout-"+fsync, n, used, foreign, func(sm *sample) { sm.spent(before, after, n) })
 	if err != nil {
 		return err
 	}
@@ -222,7 +220,7 @@ func (b *bench) asynq(ctx context.Context) error {
 	}
 	n := b.o.events * endpoints
 	b.board.reset()
-	script, reads, err := r.info(ctx)
+	before, err := r.counters(ctx)
 	if err != nil {
 		return err
 	}
@@ -233,13 +231,11 @@ func (b *bench) asynq(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	scriptAfter, readsAfter, err := r.info(ctx)
+	after, err := r.counters(ctx)
 	if err != nil {
 		return err
 	}
-	err = b.arrivals("asynq-everysec", n, used, foreign, func(sm *sample) {
-		sm.ScriptUS, sm.Trips = (scriptAfter-script)/float64(n), (readsAfter-reads)/float64(n)
-	})
+	err = b.arrivals("asynq-everysec", n, used, foreign, func(sm *sample) { sm.spent(before, after, n) })
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ type sample struct {
 	CPU      usage   `json:"cpu_ms_per_delivery"`
 	ScriptUS float64 `json:"redis_script_us_per_delivery,omitempty"`
 	Trips    float64 `json:"redis_reads_per_delivery,omitempty"`
+	// Commands of Redis, per delivery.
+	Commands map[string]command `json:"redis_commands_per_delivery,omitempty"`
 	// Ceiling is the mean of the ceilings just before and just after.
 	Ceiling float64 `json:"ceiling_per_s,omitempty"`
 	// Foreign is the share of the machine that no process of this run used, in %.
@@ -252,6 +254,9 @@ func (b *bench) report(w io.Writer) error {
 			fmt.Fprint(t, "\t", strings.Replace(spread("%.4f", median(r.of(row.key, func(s sample) float64 { return s.CPU[p] }))), "0.0000", "-", 1))
 		}
 		fmt.Fprintln(t)
+	}
+	if s, ok := r.now().Contenders["fanout-everysec"]; ok && b.o.profile != "" {
+		s.writeCommands(t)
 	}
 	names := map[string]bool{}
 	for _, one := range r.rounds {

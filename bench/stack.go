@@ -98,29 +98,6 @@ func (s *store) stop() {
 	s.child.stop()
 }
 
-// info reads numbers out of INFO: usec and calls of the scripts, and how often
-// Redis read from a client, which is once per round trip (a pipeline is one, up to
-// 16 KiB).
-func (s *store) info(ctx context.Context) (scriptUS, reads float64, err error) {
-	text, err := s.rdb.InfoMap(ctx, "commandstats", "stats").Result()
-	if err != nil {
-		return 0, 0, err
-	}
-	for name, line := range text["Commandstats"] {
-		// What a script calls is counted again under its own name: leave that out.
-		if strings.HasPrefix(name, "cmdstat_eval") {
-			for field := range strings.SplitSeq(line, ",") {
-				if v, ok := strings.CutPrefix(field, "usec="); ok {
-					us, _ := strconv.ParseFloat(v, 64)
-					scriptUS += us
-				}
-			}
-		}
-	}
-	reads, err = strconv.ParseFloat(text["Stats"]["total_reads_processed"], 64)
-	return scriptUS, reads, err
-}
-
 // stack is fanout as it is shipped: one Redis, one API process, one dispatcher.
 type stack struct {
 	b          *bench
