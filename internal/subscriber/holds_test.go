@@ -104,8 +104,10 @@ func TestResumeEndsWhatSomebodyCan(t *testing.T) {
 		"disabled": {gone, []schedule.Hold{schedule.Disabled, schedule.Breaker}, []schedule.Hold{schedule.Breaker}, 1},
 		"breaker":  {broken, []schedule.Hold{schedule.Breaker}, []schedule.Hold{schedule.Breaker}, 1},
 		"throttled": {
-			busy, []schedule.Hold{schedule.Throttled, schedule.Breaker},
-			[]schedule.Hold{schedule.Throttled, schedule.Breaker}, 0,
+			busy,
+			[]schedule.Hold{schedule.Throttled, schedule.Breaker},
+			[]schedule.Hold{schedule.Throttled, schedule.Breaker},
+			0,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
