@@ -73,8 +73,13 @@ type Snapshot struct {
 	// and with nothing due yet.
 	Ready, Scheduled int64
 	DeadLetters      int64 // kept as evidence
-	OpenEvents       int64 // accepted, not expanded yet
-	LateEvents       int64 // not expanded in time, and set aside for a person
+	// OnHold counts subscribers that are not sent to, Held their pending deliveries.
+	// Those wait for a hold to end, and no worker could do anything about it.
+	OnHold, Held int64
+	// Holds are those on hold for longest, the longest first, at most 20.
+	Holds      []HeldSubscriber
+	OpenEvents int64 // accepted, not expanded yet
+	LateEvents int64 // not expanded in time, and set aside for a person
 	// Failures are the newest dead letters, newest first, at most 10.
 	Failures []Failure
 }
@@ -152,7 +157,7 @@ func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, 
 	return Snapshot{
 		At: s.Now, Taken: taken, Classes: classes, Others: others, Ledger: s.Ledger,
 		Leases: s.Leases, Expired: s.ExpiredLeases,
-		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OpenEvents: s.OpenEvents, LateEvents: s.LateEvents,
+		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OnHold: s.OnHold, Held: s.Held, OpenEvents: s.OpenEvents, LateEvents: s.LateEvents,
 		Failures: failures,
 	}
 }

@@ -9,6 +9,7 @@
 //
 //	age.go      due times into ages, a sample into a Snapshot
 //	verdict.go  a Snapshot into one sentence
+//	holds.go    who is not sent to, since when, and what ends it
 //	sampler.go  one look at Redis a second, and what survives when it fails
 //	ready.go    whether Redis takes what is written to it, and keeps it
 //	metrics.go, json.go, page.go, events.go   the same Snapshot, four ways

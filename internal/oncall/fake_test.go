@@ -27,6 +27,9 @@ type fakeSource struct {
 	dead    []schedule.DeadLetter
 	err     error // of Sample
 	deadErr error
+	onHold  []schedule.Standing
+	holdErr error
+	holds   int // calls of OnHold
 	samples int
 	lists   int
 }
@@ -43,6 +46,13 @@ func (f *fakeSource) DeadLetters(_ context.Context, limit int) ([]schedule.DeadL
 	defer f.mu.Unlock()
 	f.lists++
 	return f.dead[:min(limit, len(f.dead))], f.deadErr
+}
+
+func (f *fakeSource) OnHold(_ context.Context, limit int) ([]schedule.Standing, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.holds++
+	return f.onHold[:min(limit, len(f.onHold))], f.holdErr
 }
 
 func (f *fakeSource) set(change func(*fakeSource)) {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 // The JSON of GET /v1/oncall. Ages are in seconds, times RFC 3339 by the Redis
@@ -18,9 +20,12 @@ type (
 		Expired      int64         `json:"leases_expired"`
 		Ready        int64         `json:"ready"`
 		Scheduled    int64         `json:"scheduled"`
+		OnHold       int64         `json:"subscribers_on_hold"`
+		Held         int64         `json:"deliveries_held"`
 		DeadLetters  int64         `json:"dead_letters"`
 		OpenEvents   int64         `json:"open_events"`
 		Trouble      string        `json:"trouble"`
+		Holds        []heldJSON    `json:"on_hold"`
 		LastFailures []failureJSON `json:"last_failures"`
 	}
 	classJSON struct {
@@ -43,6 +48,13 @@ type (
 		Dead      int64 `json:"dead"`
 		Cancelled int64 `json:"cancelled"`
 		Balanced  bool  `json:"balanced"`
+	}
+	heldJSON struct {
+		SubscriberID string          `json:"subscriber_id"`
+		Reasons      []schedule.Hold `json:"reasons"`
+		Since        time.Time       `json:"since"`
+		Until        time.Time       `json:"until,omitzero"`
+		Pending      int64           `json:"pending"`
 	}
 	failureJSON struct {
 		DeliveryID   string    `json:"delivery_id"`
@@ -81,8 +93,9 @@ func report(s Snapshot, sight Sight) reportJSON {
 			s.Ledger.Balanced(),
 		},
 		Leases: s.Leases, Expired: s.Expired, Ready: s.Ready, Scheduled: s.Scheduled,
-		DeadLetters: s.DeadLetters, OpenEvents: s.OpenEvents, Trouble: sight.Trouble,
-		Classes: make([]classJSON, 0, len(s.Classes)), LastFailures: make([]failureJSON, 0, len(s.Failures)),
+		OnHold: s.OnHold, Held: s.Held, DeadLetters: s.DeadLetters, OpenEvents: s.OpenEvents, Trouble: sight.Trouble,
+		Classes: make([]classJSON, 0, len(s.Classes)),
+		Holds:   make([]heldJSON, 0, len(s.Holds)), LastFailures: make([]failureJSON, 0, len(s.Failures)),
 	}
 	for _, c := range s.shown() {
 		cj := classJSON{Class: c.Name, Configured: !c.Other, SLOSeconds: c.SLO.Seconds(), Breaching: c.Breaching()}
@@ -91,6 +104,9 @@ func report(s Snapshot, sight Sight) reportJSON {
 				laneJSON{string(l.Name), l.Eligible.Seconds(), l.Limited.Seconds(), l.Held.Seconds()})
 		}
 		r.Classes = append(r.Classes, cj)
+	}
+	for _, h := range s.Holds {
+		r.Holds = append(r.Holds, heldJSON{h.ID, h.Reasons, h.Since.UTC(), h.Until.UTC(), h.Pending})
 	}
 	for _, f := range s.Failures {
 		r.LastFailures = append(r.LastFailures, failureJSON{

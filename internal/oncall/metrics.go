@@ -62,11 +62,14 @@ var (
 		"Pairs of subscriber and lane with a due delivery that await their turn; a subscriber counts in each of its lanes.")
 	descScheduled = desc("subscribers_scheduled",
 		"Pairs of subscriber and lane whose next delivery is not due yet; a subscriber counts in each of its lanes.")
-	descOpen    = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
-	descLate    = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
-	descDead    = desc("dead_letters", "Dead letters kept as evidence.")
-	descFit     = desc("ready", "1 if Redis takes writes and is set up to keep them, as this server last saw; 0 if not, or not known yet.")
-	descLastRun = desc("sampler_last_run_timestamp_seconds",
+	descOnHold = desc("subscribers_on_hold",
+		"Subscribers that are not sent to: paused, disabled, throttled, or with an open breaker.")
+	descHeldCount = desc("deliveries_held", "Pending deliveries of subscribers on hold, which wait for that to end.")
+	descOpen      = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
+	descLate      = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
+	descDead      = desc("dead_letters", "Dead letters kept as evidence.")
+	descFit       = desc("ready", "1 if Redis takes writes and is set up to keep them, as this server last saw; 0 if not, or not known yet.")
+	descLastRun   = desc("sampler_last_run_timestamp_seconds",
 		"Local time of the last good sample, by which every other gauge here is to be judged; 0 before the first.")
 )
 
@@ -78,7 +81,7 @@ type gauges struct{ o *OnCall }
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		descEligible, descLimited, descHeld, descSLO, descLedger, descImbalance, descLeases,
-		descExpired, descFit, descReady, descScheduled, descOpen, descLate, descDead, descLastRun,
+		descExpired, descFit, descReady, descScheduled, descOnHold, descHeldCount, descOpen, descLate, descDead, descLastRun,
 	} {
 		ch <- d
 	}
@@ -110,6 +113,8 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge(descExpired, float64(s.Expired))
 	gauge(descReady, float64(s.Ready))
 	gauge(descScheduled, float64(s.Scheduled))
+	gauge(descOnHold, float64(s.OnHold))
+	gauge(descHeldCount, float64(s.Held))
 	gauge(descOpen, float64(s.OpenEvents))
 	gauge(descLate, float64(s.LateEvents))
 	gauge(descDead, float64(s.DeadLetters))

@@ -24,7 +24,7 @@ func TestMetrics(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	source := &fakeSource{sample: late()}
 	source.sample.Ledger.Dead++
-	source.sample.ExpiredLeases = 7
+	source.sample.ExpiredLeases, source.sample.OnHold, source.sample.Held = 7, 5, 1245
 	o := newOnCall(t, source, Options{Registerer: reg})
 
 	before := exposition(t, reg)
@@ -53,6 +53,8 @@ func TestMetrics(t *testing.T) {
 		`fanout_leases 64`,
 		`fanout_subscribers_ready 12`,
 		`fanout_subscribers_scheduled 9`,
+		`fanout_subscribers_on_hold 5`,
+		`fanout_deliveries_held 1245`,
 		`fanout_open_events 1`,
 		`fanout_late_events 2`,
 		`fanout_dead_letters 4`,

@@ -42,6 +42,8 @@ type (
 		Classes         []classView
 		Ledger          ledgerView
 		Counts          []count
+		Holds           []heldView
+		MoreHolds       string // empty if Holds are all
 		Failures        []failureView
 		Refresh         int   // seconds, for browsers without script
 		Patience        int64 // ms without an event before the page says so
@@ -142,6 +144,9 @@ func (o *OnCall) view() view {
 	}
 	v.Steady, v.Running = verdict.Sentence()
 	v.Notes = verdict.Notes()
+	if held := verdict.HeldText(); held != "" {
+		v.Aside = append(v.Aside, held)
+	}
 	for _, w := range verdict.Aside {
 		v.Aside = append(v.Aside, w.Text())
 	}
@@ -160,9 +165,17 @@ func (o *OnCall) view() view {
 	v.Counts = []count{
 		{"subscriber lanes ready for a turn", number(s.Ready)},
 		{"subscriber lanes with nothing due", number(s.Scheduled)},
+		{"subscribers on hold", number(s.OnHold)},
+		{"deliveries that wait for them", number(s.Held)},
 		{"dead letters kept", number(s.DeadLetters)},
 		{"events not expanded yet", number(s.OpenEvents)},
 		{"events set aside, not expanded", number(s.LateEvents)},
+	}
+	for _, h := range s.Holds {
+		v.Holds = append(v.Holds, heldViewOf(h))
+	}
+	if more := s.OnHold - int64(len(s.Holds)); more > 0 && len(s.Holds) == maxHolds {
+		v.MoreHolds = number(more)
 	}
 	for _, f := range s.Failures {
 		text, cut := clean(f.Said, maxSaid)

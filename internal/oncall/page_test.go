@@ -253,8 +253,8 @@ func TestJSON(t *testing.T) {
 		`{"lane":"retry","oldest_eligible_age_seconds":48,"limited_age_seconds":3,"held_age_seconds":7200},` +
 		`{"lane":"redrive","oldest_eligible_age_seconds":0,"limited_age_seconds":0,"held_age_seconds":0}]}],` +
 		`"ledger":{"accepted":18204,"pending":231,"delivered":17966,"dead":4,"cancelled":3,"balanced":true},` +
-		`"leases":64,"leases_expired":0,"ready":12,"scheduled":9,"dead_letters":4,"open_events":1,"trouble":"Redis refuses writes",` +
-		`"last_failures":[{"delivery_id":"` + delivery.NewID("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF") + `",` +
+		`"leases":64,"leases_expired":0,"ready":12,"scheduled":9,"subscribers_on_hold":0,"deliveries_held":0,"dead_letters":4,"open_events":1,"trouble":"Redis refuses writes",` +
+		`"on_hold":[],"last_failures":[{"delivery_id":"` + delivery.NewID("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF") + `",` +
 		`"subscriber_id":"sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF","event_id":"evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC","outcome":"http_5xx","reason":"exhausted",` +
 		`"attempts":15,"at":"2031-05-04T14:02:02Z"}]}` + "\n"
 	if diff := cmp.Diff(want, body); diff != "" {

@@ -40,6 +40,9 @@ type Source interface {
 	// DeadLetters MUST return at most limit, the newest first, each with its
 	// history in order.
 	DeadLetters(ctx context.Context, limit int) ([]schedule.DeadLetter, error)
+	// OnHold MUST return at most limit subscribers that are on hold, the longest
+	// first.
+	OnHold(ctx context.Context, limit int) ([]schedule.Standing, error)
 }
 
 // Options says what is watched.
@@ -93,6 +96,7 @@ type OnCall struct {
 	expired     time.Time // Redis time of the first sample of those in a row that had expired leases
 	failuresDue bool      // the list of failures may be out of date
 	failuresAt  time.Time // when it was last read
+	holdsAt     time.Time // when the subscribers on hold were last read
 }
 
 // New checks the options and registers the metrics, every series at 0. Nothing is
@@ -244,7 +248,9 @@ func (o *OnCall) look(ctx context.Context) (Snapshot, error) {
 			failures, o.failuresAt, o.failuresDue = failuresOf(dead), taken, false
 		}
 	}
-	return snapshot(o.slo, sample, taken, failures), nil
+	s := snapshot(o.slo, sample, taken, failures)
+	s.Holds = o.holds(ctx, prev, sample, taken)
+	return s, nil
 }
 
 // mayHaveDied says whether the newest dead letters may be others than before.

@@ -93,8 +93,11 @@ type Verdict struct {
 	Abandoned, Strangers bool
 	// Aside are the oldest limited and the oldest held wait, when older than
 	// their class's SLO: not the workers' doing, but worth a look.
-	Aside     []Wait
-	Imbalance int64
+	Aside []Wait
+	// OnHold and Held are how many subscribers are on hold and how many deliveries
+	// wait for them: no breach of ours, however many and however old.
+	OnHold, Held int64
+	Imbalance    int64
 	Sight
 	sampled bool
 }
@@ -102,7 +105,10 @@ type Verdict struct {
 // Judge reads a snapshot by how it was come by. Past blindAfter without a good
 // sample it says Blind whatever the snapshot holds.
 func Judge(s Snapshot, sight Sight, blindAfter time.Duration) Verdict {
-	v := Verdict{State: Within, Imbalance: s.Imbalance(), Strangers: s.Others, Sight: sight, sampled: !s.Taken.IsZero()}
+	v := Verdict{
+		State: Within, OnHold: s.OnHold, Held: s.Held, Imbalance: s.Imbalance(), Strangers: s.Others,
+		Sight: sight, sampled: !s.Taken.IsZero(),
+	}
 	breaching := 0
 	for _, c := range s.Classes {
 		if c.Breaching() {
