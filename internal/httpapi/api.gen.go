@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/go-chi/chi/v5"
 	"github.com/oapi-codegen/runtime"
@@ -448,6 +449,33 @@ type Health struct {
 // Examples: ok
 type HealthStatus string
 
+// Hold One reason why a subscriber is not sent to. Its deliveries wait, and none of them spends an attempt.
+type Hold struct {
+	// Note What it means and what ends it, for a person.
+	//
+	// Examples: Somebody paused it; it is sent to again when it is resumed.
+	Note string `json:"note"`
+
+	// Probe The delivery that is out as the breaker's probe; absent if none is.
+	Probe DeliveryIDValue `json:"probe,omitempty,omitzero"`
+
+	// Reason `paused`: somebody said so. `disabled`: its endpoint answered 410. `throttled`: its endpoint
+	// asked for it by Retry-After. `breaker`: its endpoint failed too often in a row.
+	//
+	//
+	// Examples: throttled
+	Reason HoldReason `json:"reason"`
+
+	// Until When `throttled` ends by itself, or `breaker` lets the next probe go; absent where only a person or a probe that is out can end it.
+	Until Time `json:"until,omitempty,omitzero"`
+}
+
+// HoldReason `paused`: somebody said so. `disabled`: its endpoint answered 410. `throttled`: its endpoint
+// asked for it by Retry-After. `breaker`: its endpoint failed too often in a row.
+//
+// Examples: throttled
+type HoldReason = schedule.Hold
+
 // Lane The queue it waits in, fresh before its first attempt.
 //
 // Examples: retry
@@ -496,6 +524,11 @@ type OnCall struct {
 	// Examples: 2
 	DeadLetters int64 `json:"dead_letters"`
 
+	// DeliveriesHeld Their pending deliveries, which wait for a hold to end and count against no objective.
+	//
+	// Examples: 1204
+	DeliveriesHeld int64 `json:"deliveries_held"`
+
 	// LastFailures The newest failures.
 	LastFailures []OnCallFailure `json:"last_failures"`
 
@@ -517,6 +550,9 @@ type OnCall struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	Now Time `json:"now"`
 
+	// OnHold The subscribers that have been on hold for longest, the longest first.
+	OnHold []OnCallHeld `json:"on_hold"`
+
 	// OpenEvents Events whose plan is not expanded yet.
 	//
 	// Examples: 0
@@ -536,6 +572,11 @@ type OnCall struct {
 	//
 	// Examples: 0.6
 	StaleSeconds float64 `json:"stale_seconds"`
+
+	// SubscribersOnHold Subscribers that are not sent to: paused, disabled, throttled, or with an open breaker.
+	//
+	// Examples: 1
+	SubscribersOnHold int64 `json:"subscribers_on_hold"`
 
 	// Trouble Why Redis refuses writes or may lose what it accepts, for a person; empty if it does neither.
 	//
@@ -607,6 +648,30 @@ type OnCallFailure struct {
 	SubscriberID SubscriberIDValue `json:"subscriber_id"`
 }
 
+// OnCallHeld A subscriber that is on hold.
+type OnCallHeld struct {
+	// Pending Its deliveries that wait.
+	//
+	// Examples: 1204
+	Pending int64 `json:"pending"`
+
+	// Reasons Its holds; all must end.
+	Reasons []HoldReason `json:"reasons"`
+
+	// Since RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	Since Time `json:"since"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+
+	// Until When its next change is due by itself (the end of `throttled`, the next probe of `breaker`); absent where a person must end a hold, or a probe is out.
+	Until Time `json:"until,omitempty,omitzero"`
+}
+
 // OnCallLane The ages of the oldest due deliveries of a lane, in seconds; 0 if there is none.
 type OnCallLane struct {
 	// HeldAgeSeconds It waits for a hold to end.
@@ -635,7 +700,7 @@ type OnCallLane struct {
 // Examples: http_5xx
 type Outcome = delivery.Outcome
 
-// Paused Whether its deliveries wait for a resume.
+// Paused Whether somebody paused it, so that its deliveries wait for a resume. Setting it to false is a resume.
 //
 // Examples: false
 type Paused = bool
@@ -655,12 +720,18 @@ type PolicyInput struct {
 	// BackoffCap The widest window of the backoff; up to 24h. Default 1h.
 	BackoffCap Duration `json:"backoff_cap,omitempty,omitzero"`
 
-	// BreakerFailures Failures of the endpoint in a row that give it a rest; below `max_attempts` unless that is 1.
+	// BreakerFailures How many failures of the endpoint in a row, over all its deliveries, open its breaker.
+	// Nothing is then sent but one delivery at a time as a probe, at growing intervals from
+	// about 1 s to 2 min, and the first success ends it. Waiting costs a delivery no attempt.
+	// Below `max_attempts` unless that is 1; left out, it follows a smaller `max_attempts`.
+	//
 	//
 	// Examples: 5
 	BreakerFailures int `json:"breaker_failures,omitempty,omitzero"`
 
-	// Burst Attempts that may go at once under a rate; 0 is the larger of 1 and the rate. Refused without a rate.
+	// Burst How many attempts may begin at once under a rate, after a time with fewer than it
+	// allows; 0 is what the rate gives in a second, rounded up. Refused without a rate.
+	//
 	//
 	// Examples: 0
 	Burst int `json:"burst,omitempty,omitzero"`
@@ -678,22 +749,30 @@ type PolicyInput struct {
 	// Examples: 15
 	MaxAttempts int `json:"max_attempts,omitempty,omitzero"`
 
-	// MaxHeld Deliveries that may wait while the subscriber is on hold.
+	// MaxHeld How many deliveries may be pending while the subscriber is on any hold. A new one beyond
+	// that is dead at once, with reason `held_full`.
+	//
 	//
 	// Examples: 100000
 	MaxHeld int `json:"max_held,omitempty,omitzero"`
 
-	// MaxInFlight Concurrent attempts, over all dispatchers.
+	// MaxInFlight The most attempts at once, over all dispatchers together. The cap in force
+	// (`status.in_flight_cap`) starts at 1, grows with successes up to this, and is halved by
+	// a failure of the endpoint.
+	//
 	//
 	// Examples: 16
 	MaxInFlight int `json:"max_in_flight,omitempty,omitzero"`
 
-	// RatePerSecond Attempts a second; 0 is no limit.
+	// RatePerSecond The most attempts that begin in a second, over all dispatchers together, retries and
+	// probes included; parts of one are fine (0.1 is one in 10 s). 0 is no limit.
+	//
 	//
 	// Examples: 0
 	RatePerSecond float64 `json:"rate_per_second,omitempty,omitzero"`
 
-	// RetryAfterCap The longest that a Retry-After is obeyed; up to 24h. Default 1h.
+	// RetryAfterCap The longest that a Retry-After of a 429 or 503 is obeyed. Until then nothing is sent to
+	// the subscriber. 0s to 24h; 0s obeys none. Default 1h.
 	RetryAfterCap Duration `json:"retry_after_cap,omitempty,omitzero"`
 }
 
@@ -776,13 +855,17 @@ type Subscriber struct {
 	// Examples: Seller 1042
 	Name SubscriberName `json:"name,omitempty,omitzero"`
 
-	// Paused Whether its deliveries wait for a resume.
+	// Paused Whether somebody paused it, so that its deliveries wait for a resume. Setting it to false is a resume.
 	//
 	// Examples: false
 	Paused Paused `json:"paused"`
 
 	// Policy How hard a subscriber is tried, every field set.
 	Policy Policy `json:"policy"`
+
+	// Status How it is served at this moment; read-only. It is absent from the answer to a change if it
+	// could not be read after it, and while the subscriber is being deleted.
+	Status SubscriberStatus `json:"status,omitempty,omitzero"`
 
 	// UpdatedAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -833,7 +916,7 @@ type SubscriberCreated struct {
 	// Examples: Seller 1042
 	Name SubscriberName `json:"name,omitempty,omitzero"`
 
-	// Paused Whether its deliveries wait for a resume.
+	// Paused Whether somebody paused it, so that its deliveries wait for a resume. Setting it to false is a resume.
 	//
 	// Examples: false
 	Paused Paused `json:"paused"`
@@ -917,10 +1000,68 @@ type SubscriberName = string
 // Examples: {"policy":{"max_attempts":8},"url":"https://hooks.example.com/v2"}
 type SubscriberPatch = subscriber.Draft
 
+// SubscriberStatus How it is served at this moment; read-only. It is absent from the answer to a change if it
+// could not be read after it, and while the subscriber is being deleted.
+type SubscriberStatus struct {
+	// ConsecutiveFailures Failures in a row that are blamed on the endpoint; at `breaker_failures` its breaker opens, and the count begins anew.
+	//
+	// Examples: 0
+	ConsecutiveFailures int `json:"consecutive_failures"`
+
+	// Holds Why nothing is sent to it now; empty if it may be sent to. It may be on several at once, and all must end.
+	Holds []Hold `json:"holds"`
+
+	// InFlight Attempts out now.
+	//
+	// Examples: 2
+	InFlight int `json:"in_flight"`
+
+	// InFlightCap How many may be out at once now, from 1 to `max_in_flight`: it grows with successes, and a failure of the endpoint halves it.
+	//
+	// Examples: 7
+	InFlightCap int `json:"in_flight_cap"`
+
+	// LatencyMs How long an attempt takes, a moving average in ms; absent while nothing is known of the endpoint. Above 1000 it shares the slots for slow endpoints.
+	//
+	// Examples: 84
+	LatencyMs int64 `json:"latency_ms,omitempty,omitzero"`
+
+	// OnHoldSince RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	OnHoldSince Time `json:"on_hold_since,omitempty,omitzero"`
+
+	// Pending Deliveries that have not ended: waiting or in flight.
+	//
+	// Examples: 12
+	Pending int64 `json:"pending"`
+
+	// Waiting Deliveries that wait, due or not, by lane.
+	Waiting Waiting `json:"waiting"`
+}
+
 // Time RFC 3339 in UTC, by the clock of Redis.
 //
 // Examples: 2026-11-30T13:03:22.481Z
 type Time = time.Time
+
+// Waiting Deliveries that wait, due or not, by lane.
+type Waiting struct {
+	// Fresh For their first attempt.
+	//
+	// Examples: 10
+	Fresh int64 `json:"fresh"`
+
+	// Redrive Replayed by an operator, for their next one.
+	//
+	// Examples: 0
+	Redrive int64 `json:"redrive"`
+
+	// Retry For another one.
+	//
+	// Examples: 2
+	Retry int64 `json:"retry"`
+}
 
 // Cursor defines model for Cursor.
 type Cursor = string
@@ -1103,7 +1244,7 @@ type ServerInterface interface {
 	// PauseSubscriber Put a subscriber on hold
 	// (POST /v1/subscribers/{subscriber_id}/pause)
 	PauseSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PauseSubscriberParams)
-	// ResumeSubscriber End a subscriber's pause
+	// ResumeSubscriber End what holds a subscriber
 	// (POST /v1/subscribers/{subscriber_id}/resume)
 	ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params ResumeSubscriberParams)
 }
@@ -1226,7 +1367,7 @@ func (_ Unimplemented) PauseSubscriber(w http.ResponseWriter, r *http.Request, s
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
-// ResumeSubscriber End a subscriber's pause
+// ResumeSubscriber End what holds a subscriber
 // (POST /v1/subscribers/{subscriber_id}/resume)
 func (_ Unimplemented) ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params ResumeSubscriberParams) {
 	w.WriteHeader(http.StatusNotImplemented)

@@ -49,6 +49,9 @@ type Views interface {
 	// Delivery MUST return schedule.ErrNotFound or delivery.ErrBadID for an id
 	// that it has not.
 	Delivery(ctx context.Context, id string) (schedule.Evidence, error)
+	// Standings MUST return one for each id, in their order, and a zero one for an id
+	// that it has not.
+	Standings(ctx context.Context, ids []string) ([]schedule.Standing, error)
 	// DeadLetters MUST return at most limit, newest first.
 	DeadLetters(ctx context.Context, limit int) ([]schedule.Evidence, error)
 }

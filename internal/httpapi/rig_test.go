@@ -63,6 +63,7 @@ type fakeViews struct {
 	events     map[string]schedule.Event
 	deliveries map[string]schedule.Evidence
 	dead       []schedule.Evidence
+	standings  map[string]schedule.Standing // of others: all zero but the id and a cap of 1
 	err        error
 	asked      []int // sizes of Deliveries calls
 }
@@ -90,6 +91,17 @@ func (f *fakeViews) Delivery(_ context.Context, id string) (schedule.Evidence, e
 		return d, f.err
 	}
 	return schedule.Evidence{}, schedule.ErrNotFound
+}
+
+func (f *fakeViews) Standings(_ context.Context, ids []string) ([]schedule.Standing, error) {
+	out := make([]schedule.Standing, len(ids))
+	for i, id := range ids {
+		out[i] = schedule.Standing{SubscriberID: id, Cap: 1}
+		if st, ok := f.standings[id]; ok {
+			out[i] = st
+		}
+	}
+	return out, f.err
 }
 
 func (f *fakeViews) DeadLetters(_ context.Context, limit int) ([]schedule.Evidence, error) {

@@ -56,14 +56,14 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}
-		out := SubscriberList{Data: make([]Subscriber, 0, limit)}
+		var out SubscriberList
 		if len(subs) > limit {
 			subs = subs[:limit]
 			next := makeCursor(subs[limit-1].ID)
 			out.NextCursor = &next
 		}
-		for _, sub := range subs {
-			out.Data = append(out.Data, subscriberView(sub))
+		if out.Data, err = s.withStatus(r.Context(), subs); err != nil {
+			return err
 		}
 		return writeJSON(w, http.StatusOK, out)
 	})
@@ -71,8 +71,20 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 
 // GetSubscriber shows a subscriber.
 func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID) {
-	s.answerSubscriber(w, r, id, func(ctx context.Context) (subscriber.Subscriber, error) {
-		return s.deps.Subscribers.Get(ctx, id)
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		if !usableID(id, "_") {
+			return notFound("subscriber")
+		}
+		noteOf(r).id("subscriber_id", id)
+		sub, err := s.deps.Subscribers.Get(r.Context(), id)
+		if err != nil {
+			return subscriberError(err)
+		}
+		views, err := s.withStatus(r.Context(), []subscriber.Subscriber{sub})
+		if err != nil {
+			return err
+		}
+		return writeSubscriber(w, views[0])
 	})
 }
 
@@ -87,14 +99,14 @@ func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id Subs
 	})
 }
 
-// PauseSubscriber puts a subscriber on hold.
+// PauseSubscriber holds a subscriber until it is resumed.
 func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ PauseSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		return s.change(w, r, id, subscriber.Draft{Paused: new(true)})
 	})
 }
 
-// ResumeSubscriber ends a pause.
+// ResumeSubscriber ends the holds that a person can end.
 func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ ResumeSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		return s.change(w, r, id, subscriber.Draft{Paused: new(false)})
@@ -117,7 +129,17 @@ func (s *server) change(w http.ResponseWriter, r *http.Request, id string, draft
 	if cond.given && errors.Is(err, schedule.ErrVersion) {
 		return preconditionFailed(err)
 	}
-	return writeSubscriber(w, sub, err)
+	if err != nil {
+		return subscriberError(err)
+	}
+	// The change is made, whether its effect can be read or not: a client that is told
+	// to try again would be refused under If-Match.
+	views, err := s.withStatus(r.Context(), []subscriber.Subscriber{sub})
+	if err != nil {
+		s.log.WarnContext(r.Context(), "subscriber changed, its status cannot be read", "subscriber_id", id, "error", err)
+		views = []Subscriber{subscriberView(sub)}
+	}
+	return writeSubscriber(w, views[0])
 }
 
 // DeleteSubscriber ends a subscriber. If-Match is compared before the tombstone is
@@ -162,26 +184,9 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 	})
 }
 
-// answerSubscriber runs what needs no body and answers with the subscriber.
-func (s *server) answerSubscriber(w http.ResponseWriter, r *http.Request, id string,
-	do func(context.Context) (subscriber.Subscriber, error),
-) {
-	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
-		if !usableID(id, "_") {
-			return notFound("subscriber")
-		}
-		noteOf(r).id("subscriber_id", id)
-		sub, err := do(r.Context())
-		return writeSubscriber(w, sub, err)
-	})
-}
-
-func writeSubscriber(w http.ResponseWriter, sub subscriber.Subscriber, err error) error {
-	if err != nil {
-		return subscriberError(err)
-	}
-	w.Header().Set("ETag", etag(sub.Version))
-	return writeJSON(w, http.StatusOK, subscriberView(sub))
+func writeSubscriber(w http.ResponseWriter, v Subscriber) error {
+	w.Header().Set("ETag", etag(v.Version))
+	return writeJSON(w, http.StatusOK, v)
 }
 
 func subscriberError(err error) error {
@@ -191,8 +196,8 @@ func subscriberError(err error) error {
 	return err
 }
 
-// subscriberView is what a subscriber looks like to its owner: its URL whole, its
-// secrets never.
+// subscriberView is what is stored of a subscriber as its owner sees it: its URL
+// whole, its secrets never.
 func subscriberView(sub subscriber.Subscriber) Subscriber {
 	return Subscriber{
 		ID: sub.ID, Account: sub.Account, Name: sub.Name, URL: sub.URL, Class: sub.Class,

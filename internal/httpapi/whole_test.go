@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -73,7 +74,9 @@ func TestWholeRoad(t *testing.T) {
 	if len(event.Deliveries) != 1 || event.Deliveries[0].ID != id || event.Deliveries[0].State != delivery.Scheduled {
 		t.Fatalf("got %+v", event)
 	}
-	kill(t, engine, sub.ID)
+	settle(t, engine, sub.ID, 1, schedule.Verdict{
+		Outcome: delivery.HTTP404, Status: 404, Decision: delivery.Decision{Next: delivery.Dead, Reason: delivery.HTTP404},
+	})
 	got := into[Delivery](t, r.do("GET", "/v1/deliveries/"+id, ""), 200)
 	if got.State != delivery.Dead || got.Attempts != 1 || got.LastOutcome != delivery.HTTP404 || len(got.Evidence) != 1 {
 		t.Errorf("got %+v", got)
@@ -131,13 +134,13 @@ func TestWholeRoad(t *testing.T) {
 	into[Health](t, r.do("GET", "/healthz", ""), 200)
 }
 
-// kill leases the subscriber's one delivery and settles it dead, as a dispatcher
-// does on a 404.
-func kill(t *testing.T, e *schedule.Engine, sub string) {
+// settle leases one delivery of the subscriber and settles it, as a dispatcher does.
+// seq counts the calls.
+func settle(t *testing.T, e *schedule.Engine, sub string, seq int64, v schedule.Verdict) {
 	t.Helper()
 	p := e.PartitionOf(sub)
 	replies, err := e.Lease(t.Context(), []schedule.LeaseRequest{{
-		Partition: p, Worker: "w", Seq: 1, Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1},
+		Partition: p, Worker: "w", Seq: seq, Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1, Slow: 1},
 	}})
 	if err != nil || len(replies) != 1 || len(replies[0].Leased) != 1 {
 		t.Fatalf("lease: %+v, %v", replies, err)
@@ -147,12 +150,14 @@ func kill(t *testing.T, e *schedule.Engine, sub string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Settle(t.Context(), p, []schedule.Verdict{{
-		ID: l.ID, Fence: l.Fence(), Outcome: delivery.HTTP404, Status: 404, Body: &body,
-		Decision: delivery.Decision{Next: delivery.Dead, Reason: delivery.HTTP404},
-		Attempt:  []byte(`{"attempt":1,"fence":1,"started_at_ms":1764518400123,"duration_ms":12,"outcome":"http_404","status":404}`),
-	}})
-	if err != nil {
-		t.Fatal(err)
+	v.ID, v.Fence, v.Took, v.Body = l.ID, l.Fence(), 12*time.Millisecond, &body
+	v.Attempt = fmt.Appendf(nil, `{"attempt":1,"fence":1,"started_at_ms":1764518400123,"duration_ms":12,"outcome":%q,"status":%d}`,
+		v.Outcome, v.Status)
+	if v.Next == "" {
+		v.Next, v.DueAt = delivery.Scheduled, l.DueAt
+	}
+	got, err := e.Settle(t.Context(), p, []schedule.Verdict{v})
+	if err != nil || got.Results[0] != schedule.Applied {
+		t.Fatalf("settle: %+v, %v", got, err)
 	}
 }
