@@ -76,7 +76,7 @@ func parseFlags() (options, error) {
 	flag.BoolVar(&o.short, "short", false, "less work in each: for a quick look, not for a figure to quote")
 	flag.StringVar(&o.only, "only", "", "some of "+strings.Join(names(), ",")+"; default all")
 	flag.IntVar(&o.slots, "slots", 128, "attempts at once: of the dispatcher, of asynq, and goroutines of the ceiling")
-	flag.IntVar(&o.events, "events", 0, "events measured per contender and round, ten deliveries each; default 4000, with -short 1500")
+	flag.IntVar(&o.events, "events", 0, "events measured per contender and round, ten deliveries each; default 4000, with -short 1000")
 	flag.StringVar(&o.root, "root", "..", "the product's folder")
 	flag.StringVar(&o.dir, "dir", "", "where Redis keeps its files: a disk, not memory; default a new temporary folder")
 	flag.StringVar(&o.out, "out", "results", "folder of results.json and the charts")
@@ -96,7 +96,7 @@ func parseFlags() (options, error) {
 	if o.events == 0 {
 		o.events = 4000
 		if o.short {
-			o.events = 1500
+			o.events = 1000
 		}
 	}
 	o.warm = o.events / 4
