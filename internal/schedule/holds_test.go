@@ -155,12 +155,19 @@ func TestHoldsCombine(t *testing.T) {
 			[]string{wait, pause},
 		},
 		"paused and breaker": {
-			func(w *world) { w.fail(3, delivery.HTTP5xx); w.put("s1", schedule.Edited, paused); w.advance(time.Hour) },
+			func(w *world) {
+				w.fail(3, delivery.HTTP5xx)
+				w.put("s1", schedule.Edited, paused)
+				w.advance(time.Hour)
+			},
 			[]schedule.Hold{schedule.Paused, schedule.Breaker},
 			[]string{pause, probe},
 		},
 		"throttled and breaker": {
-			func(w *world) { w.fail(2, delivery.HTTP5xx); w.settle(schedule.Applied, throttled(w.next(), time.Minute)) },
+			func(w *world) {
+				w.fail(2, delivery.HTTP5xx)
+				w.settle(schedule.Applied, throttled(w.next(), time.Minute))
+			},
 			[]schedule.Hold{schedule.Throttled, schedule.Breaker},
 			[]string{wait, probe},
 		},

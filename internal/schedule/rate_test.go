@@ -67,8 +67,9 @@ func TestRateIsNeverExceeded(t *testing.T) {
 				for _, a := range all[i:] {
 					sum += a.n
 					// The sum of what a millisecond and a printed tat may be off by.
-					if most := float64(burst) + rate*(a.at.Sub(all[i].at).Seconds()) + 0.05; float64(sum) > most {
-						rt.Fatalf("%d within %s at a rate of %v and a burst of %d", sum, a.at.Sub(all[i].at), rate, burst)
+					window := a.at.Sub(all[i].at)
+					if float64(sum) > float64(burst)+rate*window.Seconds()+0.05 {
+						rt.Fatalf("%d within %s at a rate of %v and a burst of %d", sum, window, rate, burst)
 					}
 				}
 			}

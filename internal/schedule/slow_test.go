@@ -21,7 +21,8 @@ func answered(l schedule.Leased, took time.Duration) schedule.Verdict {
 	return v
 }
 
-// known makes subscribers whose last answer took a time, with n deliveries each.
+// known makes subscribers whose last answer took a time, with n deliveries each. It
+// works off whatever waited before.
 func (w *world) known(took time.Duration, n int, ids ...string) {
 	w.Helper()
 	for _, id := range ids {
@@ -109,8 +110,11 @@ func TestSlowByItsAnswers(t *testing.T) {
 func TestSlowShareTheirSlots(t *testing.T) {
 	t.Parallel()
 	contract(t, schedule.Options{Quantum: 2}, func(_ *testing.T, w *world) {
-		w.known(5*time.Second, 10, "slow1", "slow2")
-		w.known(time.Millisecond, 10, "fast1", "fast2")
+		w.known(5*time.Second, 0, "slow1", "slow2")
+		w.known(time.Millisecond, 0, "fast1", "fast2")
+		for i := range 10 {
+			w.post(fmt.Sprint("e", i), "slow1", "slow2", "fast1", "fast2")
+		}
 		r := room(12)
 		r.Slow = 4
 		got := w.lease("w", r).Leased
@@ -199,7 +203,10 @@ func TestThresholdLeavesSome(t *testing.T) {
 		if n := len(rep.Leased); n != 32 {
 			w.Fatalf("one subscriber got %d of 64 slots", n)
 		}
-		w.known(time.Millisecond, 8, "other")
+		w.known(time.Millisecond, 8, "other") // works the backlog off, so there is another
+		for i := range 64 {
+			w.post(fmt.Sprint("again", i), "hangs")
+		}
 		rep = w.leaseBy(schedule.LeaseRequest{
 			Worker: "t", Seq: 2, Free: 32, Rooms: room(32), Holds: []schedule.Holding{{SubscriberID: "hangs", Slots: 32}},
 		})
