@@ -71,6 +71,9 @@ const hasty = `{"attempt_timeout":"400ms","max_attempts":2,"backoff_base":"20ms"
 // persistent is for endpoints that come back.
 const persistent = `{"attempt_timeout":"30s","max_attempts":100,"backoff_base":"20ms","backoff_cap":"250ms"}`
 
+// tireless is the same without a breaker that opens on the way.
+const tireless = `{"attempt_timeout":"30s","max_attempts":100,"breaker_failures":99,"backoff_base":"20ms","backoff_cap":"250ms"}`
+
 // subscribe registers an endpoint for one event type. policy is JSON, or "" for
 // quick.
 func (s *service) subscribe(url, eventType, policy string) registered {

@@ -159,7 +159,7 @@ func TestRetriesAreFullJitter(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	e := s.endpoint(always(http.StatusInternalServerError))
-	sub := s.subscribe(e.URL, "jitter", `{"max_attempts":3,"backoff_base":"10h","backoff_cap":"10h","max_age":"48h"}`)
+	sub := s.subscribe(e.URL, "jitter", `{"max_attempts":20,"breaker_failures":19,"backoff_base":"10h","backoff_cap":"10h","max_age":"48h"}`)
 	for _, id := range s.postMany(12, "jitter-", "jitter") {
 		var v view
 		s.until("the first attempt of "+id+" has failed", func() bool {

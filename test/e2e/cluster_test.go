@@ -48,7 +48,7 @@ func TestPrimaryDies(t *testing.T) {
 			})
 			const subscribers, events = 12, 6
 			for range subscribers {
-				s.subscribe(e.URL, "dies", persistent)
+				s.subscribe(e.URL, "dies", tireless)
 			}
 			s.postMany(events, "dies-", "dies")
 			s.await(e, subscribers*events) // each has failed once, so that all wait

@@ -89,6 +89,7 @@ type setup struct {
 	slots   int // of each
 	grace   time.Duration
 	copies  int // replicas that must have an event
+	cap     int // requests that a new endpoint may get at once; 0: the default, 1
 	names   *net.Resolver
 }
 
@@ -168,7 +169,7 @@ func (s *service) parts(seeds []string) assembled {
 	}
 	loopback := role.Endpoint{
 		AllowHTTP: true, AllowAnyPort: true, AllowCIDR: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
-		Resolver: s.names,
+		Resolver: s.names, InitialCap: s.cap,
 	}
 	p, last, err := role.Assemble(s.Context(), "e2e", cfg, loopback, boot.NewLogger(cfg.Log, s.logs))
 	s.ok(err)

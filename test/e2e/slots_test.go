@@ -47,20 +47,46 @@ func endless(status int, written *atomic.Int64) answer {
 	}
 }
 
-// While endpoints hang, others are served; the slots are not all theirs.
+// While more endpoints hang than there are slots, one that is known to answer is
+// served: those that are slow or unknown share three of the five.
 func TestOthersAreServedBesideHungEndpoints(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(c *setup) { c.slots = 3 })
+	s := start(t, func(c *setup) { c.slots = 5 })
 	open := make(gate)
 	slow, well := s.endpoint(held(open, always(http.StatusOK))), s.endpoint(always(http.StatusOK))
-	s.subscribe(slow.URL, "slow", `{"max_in_flight":2,"attempt_timeout":"60s"}`)
 	s.subscribe(well.URL, "well", quick)
-	s.postMany(20, "slow-", "slow")
-	s.await(slow, 2)
+	s.post("known", "well", `{}`)
+	s.delivery("known", "delivered")
+	for range 8 {
+		s.subscribe(slow.URL, "slow", `{"attempt_timeout":"60s"}`)
+	}
+	s.postMany(4, "slow-", "slow")
+	s.await(slow, 3)
 	for _, id := range s.postMany(20, "well-", "well") {
 		s.delivery(id, "delivered")
 	}
-	s.saw(slow, 2) // still the same two
+	s.saw(slow, 3) // still the same three
+	close(open)
+	if l := s.balanced(); l.Delivered != 32+21 {
+		t.Errorf("ledger %+v, want 53 delivered", l)
+	}
+}
+
+// One endpoint that hangs, with as many requests as it may get, leaves slots free.
+func TestOneHungEndpointLeavesSlotsFree(t *testing.T) {
+	t.Parallel()
+	const slots, most = 20, 10 // a subscriber may hold as many as are free
+	s := start(t, func(c *setup) { c.slots, c.cap = slots, 100 })
+	open := make(gate)
+	slow, well := s.endpoint(held(open, always(http.StatusOK))), s.endpoint(always(http.StatusOK))
+	s.subscribe(slow.URL, "slow", `{"max_in_flight":100,"attempt_timeout":"60s"}`)
+	s.subscribe(well.URL, "well", quick)
+	s.postMany(20, "slow-", "slow")
+	s.await(slow, most)
+	for _, id := range s.postMany(20, "well-", "well") { // nobody knows it yet
+		s.delivery(id, "delivered")
+	}
+	s.saw(slow, most) // still the same ten
 	close(open)
 	if l := s.balanced(); l.Delivered != 40 {
 		t.Errorf("ledger %+v, want 40 delivered", l)
