@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	// startFor bounds the start of a process, its readiness included.
-	startFor = 20 * time.Second
+	// startFor bounds the start of a process, its readiness included; a machine that
+	// runs other tests is slow.
+	startFor = time.Minute
 	// lookEvery is the pause between two looks at one that starts.
 	lookEvery = 20 * time.Millisecond
 )

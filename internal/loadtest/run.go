@@ -72,7 +72,10 @@ func play(ctx context.Context, o Options, s scenario) (_ Result, err error) {
 	go r.scraper.run(ctx)
 	go r.watch(ctx, cancel)
 	if err := s.play(ctx, r); err != nil {
-		return Result{}, fmt.Errorf("%s: %w", s.name, errors.Join(err, context.Cause(ctx)))
+		if why := context.Cause(ctx); why != nil && !errors.Is(err, why) {
+			err = errors.Join(why, err) // what broke it off, then what that broke
+		}
+		return Result{}, fmt.Errorf("%s: %w", s.name, err)
 	}
 	if err := r.look(ctx); err != nil { // the last totals
 		return Result{}, fmt.Errorf("%s: %w", s.name, err)
