@@ -190,6 +190,7 @@ func play(t *testing.T, seed uint64) {
 		load.Go(func() { w.produce(ctx, i, stream(seed, "producer", i)) })
 	}
 	load.Go(func() { w.administer(ctx, stream(seed, "owner", 0)) })
+	w.receivers.setIll(true)
 	w.inflict(faults)
 	cancel()
 	load.Wait()

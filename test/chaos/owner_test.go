@@ -156,6 +156,16 @@ func (w *world) remove(s *sub, wait bool) {
 	w.notef("%s deleted: %d", s.Name, a.Status)
 }
 
+// probeAll has every breaker that is open probe at once, for its endpoint is back. A
+// resume would end a pause as well, so those that are paused have to wait for theirs.
+func (w *world) probeAll() {
+	for _, s := range w.truth.byID() {
+		if !s.Paused && s.Ending.IsZero() {
+			w.insist(http.MethodPost, "/v1/subscribers/"+s.ID+"/resume", "", http.StatusOK)
+		}
+	}
+}
+
 // resumeAll ends every pause.
 func (w *world) resumeAll() {
 	for _, s := range w.truth.byID() {

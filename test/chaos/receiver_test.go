@@ -37,6 +37,7 @@ type receivers struct {
 	log    []*request
 	had    map[string]bool // webhook-ids answered by a 2xx
 	onHook map[string]func(*request, http.ResponseWriter, *http.Request)
+	ill    bool // each endpoint behaves as its kind does; else all are well
 }
 
 func startReceivers(w *world) *receivers {
@@ -57,7 +58,7 @@ func (r *receivers) serve(w http.ResponseWriter, req *http.Request) {
 	in.Count, _ = strconv.ParseInt(req.Header.Get("Fanout-Delivery-Count"), 10, 64)
 	r.mu.Lock()
 	r.log = append(r.log, in)
-	hook, had := r.onHook[name], r.had[in.ID]
+	hook, well := r.onHook[name], r.had[in.ID] || !r.ill
 	r.mu.Unlock()
 	figures.requests.Add(1)
 
@@ -68,7 +69,7 @@ func (r *receivers) serve(w http.ResponseWriter, req *http.Request) {
 		hook(in, w, req)
 		return
 	}
-	if had { // a receiver that dedupes says so by a 2xx
+	if well { // a receiver that dedupes says so by a 2xx, too
 		r.answer(in, w, http.StatusOK)
 		return
 	}
@@ -118,8 +119,14 @@ func (r *receivers) behave(in *request, w http.ResponseWriter, req *http.Request
 		}
 	case "hanging":
 		<-req.Context().Done()
-	case "failing":
-		r.answer(in, w, http.StatusBadGateway)
+	case "failing": // two deliveries of three, always
+		h = fnv.New64a()
+		_, _ = fmt.Fprint(h, in.ID)
+		if h.Sum64()>>3%3 > 0 {
+			r.answer(in, w, http.StatusBadGateway)
+		} else {
+			r.answer(in, w, http.StatusOK)
+		}
 	case "refusing":
 		r.answer(in, w, http.StatusUnprocessableEntity)
 	default:
@@ -143,6 +150,14 @@ func hangUp(w http.ResponseWriter) {
 	if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
 		_ = c.Close()
 	}
+}
+
+// setIll has the endpoints behave as their kinds do, or all be well: an endpoint that
+// stays ill keeps its deliveries waiting for as long as its breaker's rests grow.
+func (r *receivers) setIll(ill bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ill = ill
 }
 
 // hook has f answer every webhook to a name.

@@ -23,9 +23,10 @@ const (
 	readyWithin = 20 * time.Second
 )
 
-// heal undoes whatever may still be broken, waits until all are ready, and until
-// nothing is pending but what is held.
+// heal undoes whatever may still be broken, the endpoints as well, and waits until
+// all are ready. Breakers that are open then need not rest any longer.
 func (w *world) heal() {
+	w.receivers.setIll(false)
 	for _, p := range w.proxies {
 		p.set(pass, 0)
 	}
@@ -41,6 +42,7 @@ func (w *world) heal() {
 	w.notef("healed")
 	w.awaitReady(readyWithin)
 	w.notef("all are ready")
+	w.probeAll()
 }
 
 // settleIn sends a few events through before the faults, so that pools and
