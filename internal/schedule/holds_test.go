@@ -362,6 +362,22 @@ func TestCancelUnderAHold(t *testing.T) {
 	})
 }
 
+// So is a late 2xx for what another worker holds.
+func TestLateSuccessUnderAHold(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 10)
+		w.post("e1", "s1")
+		first := w.one("w")
+		w.advance(time.Minute)
+		w.settle(schedule.Applied, lost(first, w.clock()))
+		w.one("other")
+		w.put("s1", schedule.Edited, func(tm *schedule.Terms) { tm.Paused = true })
+		w.settle(schedule.AppliedOld, delivered(first))
+		w.wantState(first.ID, delivery.Delivered)
+	})
+}
+
 // A held delivery ends in time like any other.
 func TestHeldExpire(t *testing.T) {
 	t.Parallel()

@@ -15,9 +15,10 @@ import (
 )
 
 // Random sequences of all transitions, some run twice, on Redis and beside it on a
-// model: a few maps and the rules of docs/state-machine.md in plain Go. After each
-// step every record must be what the model says, and the raw keys must pass the
-// audit. In the end everything is delivered, to show that nothing was stranded.
+// model: a few maps and the rules of docs/state-machine.md and docs/holds.md in plain
+// Go. After each step every record and every subscriber must be what the model says,
+// and the raw keys must pass the audit. Whatever the model says can be leased, is:
+// nothing is stranded, and in the end everything is delivered.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
@@ -25,7 +26,7 @@ func TestModel(t *testing.T) {
 			if err := redistest.Flush(t.Context(), rdb); err != nil {
 				t.Fatal(err)
 			}
-			m := newModel(newWorld(t, rdb, schedule.Options{Quantum: 2}), rt)
+			m := newModel(newWorld(t, rdb, schedule.Options{Quantum: 2, InitialCap: modelCap}), rt)
 			for range rapid.IntRange(5, 40).Draw(rt, "steps") {
 				m.step()
 			}
@@ -41,7 +42,8 @@ type model struct {
 	now    time.Time
 	all    map[string]*delivery.Delivery
 	until  map[string]time.Time // open leases, by delivery
-	subs   map[string]*modelSubscriber
+	at     map[string]time.Time // when the last one was taken
+	subs   map[string]*oracle
 	names  []string
 	given  []schedule.Leased // leases ever handed out, settled ones too
 	events int
@@ -52,23 +54,33 @@ type model struct {
 	}
 }
 
-type modelSubscriber struct {
-	limit           int
-	paused, deleted bool
-}
-
 func newModel(w *world, rt *rapid.T) *model {
 	m := &model{
 		world: w, rt: rt, now: time.UnixMilli(1_800_000_000_000).UTC(),
-		all: map[string]*delivery.Delivery{}, until: map[string]time.Time{}, subs: map[string]*modelSubscriber{},
-		names: []string{"s1", "s2", "s3"},
+		all: map[string]*delivery.Delivery{}, until: map[string]time.Time{}, at: map[string]time.Time{},
+		subs: map[string]*oracle{}, names: []string{"s1", "s2", "s3"},
 	}
 	w.ok(w.FreezeTestClock(w.ctx, m.now))
-	for i, s := range m.names {
-		w.subscribe(s, i+1)
-		m.subs[s] = &modelSubscriber{limit: i + 1}
+	for _, s := range m.names {
+		tm := m.terms()
+		tm.Paused = false
+		_, err := w.PutConfig(w.ctx, s, 0, []byte("{}"), tm, schedule.Edited)
+		w.ok(err)
+		m.subs[s] = newOracle(s, tm)
 	}
 	return m
+}
+
+// terms draws those of a subscriber.
+func (m *model) terms() schedule.Terms {
+	rates := []float64{0, 0, 0, 4, 0.25}
+	return schedule.Terms{
+		Class: rapid.SampledFrom([]string{"standard", "gold"}).Draw(m.rt, "class"), LeaseTime: terms.LeaseTime,
+		MaxInFlight: rapid.IntRange(1, 4).Draw(m.rt, "max_in_flight"), BreakerFailures: rapid.IntRange(1, 3).Draw(m.rt, "failures"),
+		RatePerSecond: rapid.SampledFrom(rates).Draw(m.rt, "rate"), Burst: rapid.IntRange(1, 3).Draw(m.rt, "burst"),
+		MaxHeld: rapid.SampledFrom([]int{1, 4, 100}).Draw(m.rt, "max_held"),
+		Paused:  rapid.IntRange(0, 2).Draw(m.rt, "paused") == 0,
+	}
 }
 
 // step does one thing to both, and compares.
@@ -100,7 +112,31 @@ func (m *model) compare(step string) {
 			m.rt.Fatalf("after %q at %s:\n got %+v\nwant %+v", step, m.now, got, *want)
 		}
 	}
+	m.count()
+	standings, err := m.Standings(m.ctx, m.names)
+	m.ok(err)
+	for i, name := range m.names {
+		if diff := m.subs[name].compare(standings[i], m.now); diff != "" {
+			m.rt.Fatalf("after %q at %s, %s of %s:\n got %+v\nwant %+v", step, m.now, diff, name, standings[i], *m.subs[name])
+		}
+	}
 	m.audit()
+}
+
+// count counts each subscriber's leases and pending deliveries.
+func (m *model) count() {
+	for _, s := range m.subs {
+		s.leases, s.pending = 0, 0
+	}
+	for id, d := range m.all {
+		s := m.subs[d.SubscriberID]
+		if _, leased := m.until[id]; leased {
+			s.leases++
+		}
+		if d.State == delivery.Scheduled || d.State == delivery.Leased {
+			s.pending++
+		}
+	}
 }
 
 func (m *model) post() {
@@ -110,40 +146,39 @@ func (m *model) post() {
 	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
 		m.world.post(event, to...)
 	}
-	for _, s := range to {
-		d := delivery.New(event, s, m.now, day)
-		if m.subs[s].deleted {
+	m.count()
+	for _, name := range to {
+		d := delivery.New(event, name, m.now, day)
+		s := m.subs[name]
+		switch {
+		case s.deleted:
 			d.State = delivery.Cancelled
+		case len(s.holds(m.now)) > 0 && s.pending >= s.terms.MaxHeld:
+			d.State = delivery.Dead
 		}
 		m.all[d.ID] = &d
 	}
 }
 
-// open counts a subscriber's leases that have not ended.
-func (m *model) open(sub string) (n int) {
-	for id := range m.until {
-		if m.all[id].SubscriberID == sub {
-			n++
-		}
+// leasable is how many deliveries a lease call with enough room must give: it
+// leaves none of them behind.
+func (m *model) leasable() (n int) {
+	m.count()
+	for _, s := range m.subs {
+		n += s.may(len(m.due(s.id)), m.now)
 	}
 	return n
 }
 
-// leasable is how many deliveries a lease call with enough room must give: it
-// leaves none of them behind.
-func (m *model) leasable() (n int) {
-	for name, s := range m.subs {
-		due := 0
-		for _, d := range m.all {
-			if d.SubscriberID == name && d.State == delivery.Scheduled && !d.DueAt.After(m.now) {
-				due++
-			}
-		}
-		if !s.paused && !s.deleted {
-			n += max(0, min(due, s.limit-m.open(name)))
+// due are the deliveries of a subscriber that wait for nothing but their turn.
+func (m *model) due(sub string) []string {
+	var ids []string
+	for id, d := range m.all {
+		if d.SubscriberID == sub && d.State == delivery.Scheduled && !d.DueAt.After(m.now) {
+			ids = append(ids, id)
 		}
 	}
-	return n
+	return ids
 }
 
 func (m *model) lease() {
@@ -155,13 +190,18 @@ func (m *model) lease() {
 		m.rt.Fatalf("leased %d with room for %d, want %d", len(got), want, must)
 	}
 	for _, l := range got {
-		d := m.all[l.ID]
-		s := m.subs[d.SubscriberID]
-		if d.State != delivery.Scheduled || d.DueAt.After(m.now) || s.paused || s.deleted || m.open(d.SubscriberID) >= s.limit {
+		d, s := m.all[l.ID], m.subs[l.SubscriberID]
+		due := m.due(s.id)
+		m.count()
+		if !slices.Contains(due, l.ID) || s.may(len(due), m.now) < 1 {
 			m.rt.Fatalf("leased %+v of %+v at %s", d, s, m.now)
 		}
+		if !s.open.IsZero() && s.last == l.ID && len(due) > 1 {
+			m.rt.Fatalf("%s is the probe twice running, with %v due", l.ID, due)
+		}
 		d.State, d.DeliveryCount, d.Attempts = delivery.Leased, d.DeliveryCount+1, d.Attempts+1
-		m.until[l.ID] = m.now.Add(terms.LeaseTime)
+		m.until[l.ID], m.at[l.ID] = m.now.Add(terms.LeaseTime), m.now
+		s.leased(l.ID, m.now)
 	}
 	m.given = append(m.given, got...)
 	if worker == "a" && len(got) > 0 {
@@ -202,8 +242,12 @@ func (m *model) settleOne() {
 	v := map[string]schedule.Verdict{
 		"delivered": delivered(l), "soon": retry(l, m.now), "later": retry(l, m.now.Add(time.Minute)),
 		"dead": dead(l, "{}"), "lost": lost(l, m.now), "lost for good": lost(l, m.now),
+		"rejected": failed(l, delivery.HTTP400), "gone": gone(l),
+		"throttled": throttled(l, rapid.SampledFrom([]time.Duration{time.Second, time.Minute}).Draw(m.rt, "wait")),
 	}
-	kind := rapid.SampledFrom([]string{"delivered", "soon", "later", "dead", "lost", "lost for good"}).Draw(m.rt, "verdict")
+	kind := rapid.SampledFrom([]string{
+		"delivered", "delivered", "soon", "soon", "later", "dead", "lost", "lost for good", "rejected", "throttled", "gone",
+	}).Draw(m.rt, "verdict")
 	verdict := v[kind]
 	if verdict.Reclaim { // as Decide has it
 		verdict.GiveBack = m.all[l.ID].LeaseLosses < delivery.MaxLeaseLosses
@@ -212,9 +256,12 @@ func (m *model) settleOne() {
 			verdict.Body = &schedule.Body{}
 		}
 	}
-	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
-		want := m.apply(verdict)
-		m.world.settle(want, verdict)
+	verdict.Took = rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 5 * time.Second}).Draw(m.rt, "took")
+	want := m.apply(verdict)
+	m.world.settle(want, verdict)
+	if rapid.Bool().Draw(m.rt, "twice") {
+		m.compare("settle") // takes over how long a breaker rests, before the next draw
+		m.world.settle(m.apply(verdict), verdict)
 	}
 }
 
@@ -231,8 +278,11 @@ func (m *model) apply(v schedule.Verdict) schedule.SettleResult {
 			return schedule.NotExpired
 		}
 	}
-	if atFence {
+	s := m.subs[d.SubscriberID]
+	if atFence && leased {
 		delete(m.until, v.ID)
+		probe := s.ended(v.ID, m.now)
+		s.observe(v, m.at[v.ID], probe, m.now)
 	}
 	if atFence && d.State == delivery.Leased {
 		m.verdict(d, v)
@@ -243,6 +293,7 @@ func (m *model) apply(v schedule.Verdict) schedule.SettleResult {
 	case v.Next == delivery.Delivered && !final:
 		d.State, d.Settled = delivery.Delivered, max(d.Settled, v.Fence)
 		d.LastOutcome, d.LastStatus = delivery.OK, v.Status
+		s.observe(v, time.Time{}, false, m.now)
 		return schedule.AppliedOld
 	case final || v.Fence <= d.Settled:
 		return schedule.Already
@@ -282,14 +333,20 @@ func (m *model) modelRelease(l schedule.Leased) {
 	if d.DeliveryCount != l.Fence() {
 		return
 	}
-	delete(m.until, l.ID)
+	if _, leased := m.until[l.ID]; leased {
+		delete(m.until, l.ID)
+		m.subs[d.SubscriberID].ended(l.ID, m.now)
+	}
 	if d.State == delivery.Leased {
 		d.State, d.Attempts, d.Releases = delivery.Scheduled, d.Attempts-1, d.Releases+1
 	}
 }
 
 func (m *model) pass() {
-	m.now = m.now.Add(rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 9 * time.Hour}).Draw(m.rt, "by"))
+	by := rapid.SampledFrom([]time.Duration{
+		time.Millisecond, 300 * time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Minute, 9 * time.Hour,
+	}).Draw(m.rt, "by")
+	m.now = m.now.Add(by)
 	m.ok(m.FreezeTestClock(m.ctx, m.now))
 }
 
@@ -301,6 +358,7 @@ func (m *model) expire() {
 			want[id] = true
 		}
 	}
+	m.count()
 	var vs []schedule.Verdict
 	ds, _, err := m.ExpiredDeliveries(m.ctx, 1000)
 	m.ok(err)
@@ -314,7 +372,7 @@ func (m *model) expire() {
 	}
 	for id := range want {
 		// A leased head of the same subscriber may hide it, for a second at most.
-		if m.open(m.all[id].SubscriberID) == 0 {
+		if m.subs[m.all[id].SubscriberID].leases == 0 {
 			m.rt.Fatalf("%s expired and is not listed: %+v", id, m.all[id])
 		}
 	}
@@ -330,13 +388,13 @@ func (m *model) config() {
 	if s.deleted {
 		return
 	}
-	s.limit = rapid.IntRange(1, 3).Draw(m.rt, "cap")
-	s.paused = rapid.Bool().Draw(m.rt, "paused")
-	tm := terms
-	tm.MaxInFlight, tm.Paused = s.limit, s.paused
-	tm.Class = rapid.SampledFrom([]string{"standard", "gold"}).Draw(m.rt, "class")
-	_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), tm, schedule.Edited)
+	tm := m.terms()
+	change := rapid.SampledFrom([]schedule.Change{
+		schedule.Edited, schedule.Edited, schedule.Lifted, schedule.Lifted, schedule.Moved,
+	}).Draw(m.rt, "change")
+	_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), tm, change)
 	m.ok(err)
+	s.configure(tm, change, m.now)
 }
 
 // deleteOne deletes s3, and cancels some of what it has pending, the soonest to
@@ -363,7 +421,7 @@ func (m *model) drain() {
 			m.cancelAll(name, 1000)
 			continue
 		}
-		_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), terms, schedule.Edited)
+		_, err := m.PutConfig(m.ctx, name, -1, []byte("{}"), terms, schedule.Lifted)
 		m.ok(err)
 	}
 	for range 100 {

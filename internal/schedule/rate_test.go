@@ -49,13 +49,13 @@ func TestRateIsNeverExceeded(t *testing.T) {
 			rate := rapid.SampledFrom([]float64{0.05, 0.7, 1, 3, 17, 333, 3000}).Draw(rt, "rate")
 			burst := rapid.IntRange(1, 12).Draw(rt, "burst")
 			w := newWorld(t, rdb, schedule.Options{})
-			rated(w, rate, burst, 15)
+			rated(w, rate, burst, 12)
 			type taken struct {
 				at time.Time
 				n  int
 			}
 			var all []taken
-			for range rapid.IntRange(2, 30).Draw(rt, "steps") {
+			for range rapid.IntRange(2, 16).Draw(rt, "steps") {
 				worker := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "worker")
 				n, _ := w.again(worker, room(rapid.IntRange(1, 15).Draw(rt, "room")))
 				all = append(all, taken{w.frozen, n})
