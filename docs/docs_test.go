@@ -139,46 +139,72 @@ func TestStatesAndPlacesAreDrawn(t *testing.T) {
 			t.Errorf("state-machine.md does not name the lane %s", lane)
 		}
 	}
-	prelude := read(t, "../internal/schedule/lua/prelude.lua")
+	placesAreThoseOfTheScripts(t, blocks[2][2], blocks[3][2])
+}
+
+// placesAreThoseOfTheScripts holds the table of places against the two tables in
+// subscriber.lua that say what a place means, and both diagrams against it.
+func placesAreThoseOfTheScripts(t *testing.T, diagrams ...string) {
+	t.Helper()
+	script := read(t, "../internal/schedule/lua/subscriber.lua")
+	meaning := func(name string) map[string]string {
+		body := regexp.MustCompile(`(?m)^local ` + name + ` = \{(.*)\}$`).FindStringSubmatch(script)
+		if body == nil {
+			t.Fatalf("subscriber.lua: no %s to be found", name)
+		}
+		of := map[string]string{}
+		for _, m := range regexp.MustCompile(`(\w) = '(\w+:?)'`).FindAllStringSubmatch(body[1], -1) {
+			of[m[1]] = m[2]
+		}
+		return of
+	}
+	kinds, orders := meaning("KIND"), meaning("ORDER")
 	places := table(t, "| letter | place | when | where |")
+	if len(places) != len(kinds)+1 {
+		t.Errorf("subscriber.lua has %d places, the table %d", len(kinds)+1, len(places))
+	}
 	for _, row := range places {
-		letter, place := row[0], row[1]
-		if !strings.Contains(prelude, "is = '"+letter+"'") {
-			t.Errorf("the place %s is not one of prelude.lua's", letter)
+		letter, place, where := row[0], row[1], row[3]
+		want := "nowhere"
+		if kind := kinds[letter]; kind != "" {
+			want = "age:" + kind + ":..."
 		}
-		explained := `(?m)^-- +` + letter + `  .*\b` + strings.Replace(place, "none", "nothing", 1) + `\b`
-		if !regexp.MustCompile(explained).MatchString(prelude) {
-			t.Errorf("prelude.lua does not call the place %s %s", letter, place)
+		if order := orders[letter]; order != "" {
+			want = order + "... by "
 		}
-		for _, i := range []int{2, 3} {
-			if !strings.Contains(blocks[i][2], place) && (place != "none" || !strings.Contains(blocks[i][2], "-> -")) {
-				t.Errorf("diagram %d does not show the place %s", i+1, place)
+		if !strings.Contains(where, want) || !strings.Contains(where, "age:"+kinds[letter]) && letter != "-" {
+			t.Errorf("%s stands %q, by subscriber.lua it is in %q and age:%s", place, where, want, kinds[letter])
+		}
+		for _, drawn := range diagrams {
+			if !regexp.MustCompile(`\b` + place + `\b`).MatchString(drawn) {
+				t.Errorf("a diagram does not show the place %s", place)
 			}
 		}
-	}
-	if n := strings.Count(prelude, "is = '"); n != len(places) {
-		t.Errorf("prelude.lua has %d places, the table %d", n, len(places))
 	}
 }
 
 // The words of the record stand in redis.md in their order.
 func TestRecordIsDocumented(t *testing.T) {
 	t.Parallel()
-	locals := regexp.MustCompile(`(?s)local (st, [\w, ]+?) =\s+string\.match`).
-		FindStringSubmatch(read(t, "../internal/schedule/lua/prelude.lua"))
-	if locals == nil {
-		t.Fatal("prelude.lua: no decode to be found")
+	script := read(t, "../internal/schedule/lua/record.lua")
+	head := regexp.MustCompile(`local (st, [\w, ]+), past = string\.match`).FindStringSubmatch(script)
+	history := regexp.MustCompile(`((?:r\.)?due, [\w., ]+) =\s+string\.match`).FindStringSubmatch(script)
+	if head == nil || history == nil {
+		t.Fatal("record.lua: no decode to be found")
 	}
-	want := strings.Split(locals[1], ", ")
+	want := strings.Split(head[1]+", "+strings.ReplaceAll(history[1], "r.", ""), ", ")
 	var got []string
-	for i, m := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)` \\|").FindAllStringSubmatch(read(t, "redis.md"), -1) {
+	for i, m := range regexp.MustCompile("(?m)^\\| (\\d+) \\| `(\\w+)`(?: `(\\w+)`)? \\|").FindAllStringSubmatch(read(t, "redis.md"), -1) {
 		if m[1] != strconv.Itoa(i+1) {
 			t.Errorf("row %d is numbered %s", i+1, m[1])
 		}
 		got = append(got, m[2])
+		if m[3] != "" { // two letters in one word
+			got = append(got, m[3])
+		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("redis.md has the words\n%v, prelude.lua\n%v", got, want)
+		t.Errorf("redis.md has the words\n%v, record.lua\n%v", got, want)
 	}
 }
 

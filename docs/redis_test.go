@@ -148,7 +148,7 @@ func (w *world) advance(d time.Duration) {
 func (w *world) subscribe(id string, terms schedule.Terms) {
 	w.Helper()
 	terms.Class, terms.LeaseTime = "standard", 25*time.Second
-	_, err := w.PutConfig(w.ctx, id, 0, []byte("{}"), terms)
+	_, err := w.PutConfig(w.ctx, id, 0, []byte("{}"), terms, schedule.Edited)
 	w.ok(err)
 }
 
@@ -183,7 +183,7 @@ func (w *world) lease(sub string) schedule.Leased {
 	w.seq++
 	replies, err := w.Lease(w.ctx, []schedule.LeaseRequest{{
 		Partition: w.PartitionOf(sub), Worker: "host-1-abc", Seq: w.seq,
-		Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1},
+		Rooms: schedule.Rooms{Total: 1, Fresh: 1, Retry: 1, Redrive: 1, Slow: 1},
 	}})
 	w.ok(err)
 	if len(replies[0].Leased) != 1 {
@@ -195,9 +195,9 @@ func (w *world) lease(sub string) schedule.Leased {
 func (w *world) settle(l schedule.Leased, v schedule.Verdict) schedule.SettleResult {
 	w.Helper()
 	v.ID, v.Fence = l.ID, l.Fence()
-	results, err := w.Settle(w.ctx, w.PartitionOf(l.SubscriberID), []schedule.Verdict{v})
+	settled, err := w.Settle(w.ctx, w.PartitionOf(l.SubscriberID), []schedule.Verdict{v})
 	w.ok(err)
-	return results[0]
+	return settled.Results[0]
 }
 
 func (w *world) now() time.Time {
@@ -254,6 +254,12 @@ func (w *world) everyKindOfKey() {
 	w.settle(w.lease("sub_fails"), w.failed())
 	w.post("evt_3", "sub_fails")
 	w.settle(w.lease("sub_fails"), succeeded())
+
+	// One whose subscriber is known to answer at once, and so is not among the slow.
+	w.subscribe("sub_fast", schedule.Terms{MaxInFlight: 1})
+	w.post("evt_7", "sub_fast")
+	w.settle(w.lease("sub_fast"), succeeded())
+	w.post("evt_8", "sub_fast")
 
 	// One that waits for its subscriber's cap beside one that is leased.
 	w.subscribe("sub_full", schedule.Terms{MaxInFlight: 1})

@@ -15,9 +15,15 @@ import (
 // table returns the rows below a header of state-machine.md, cell by cell.
 func table(t *testing.T, header string) [][]string {
 	t.Helper()
-	_, rest, ok := strings.Cut(read(t, "state-machine.md"), header+"\n")
+	return tableOf(t, "state-machine.md", header)
+}
+
+// tableOf does so for any page.
+func tableOf(t *testing.T, page, header string) [][]string {
+	t.Helper()
+	_, rest, ok := strings.Cut(read(t, page), header+"\n")
 	if !ok {
-		t.Fatalf("state-machine.md has no table %q", header)
+		t.Fatalf("%s has no table %q", page, header)
 	}
 	var rows [][]string
 	for line := range strings.Lines(rest) {
@@ -108,6 +114,14 @@ var perform = map[string]func(s *stage) func(){
 		return func() {
 			s.ok(s.Enqueue(s.ctx, s.event(), a.At, s.ExpandBy(a.At), s.PartitionOf(s.sub), targets))
 		}
+	},
+	"(new) dead enqueue.lua": func(s *stage) func() {
+		_, err := s.PutConfig(s.ctx, s.sub, -1, []byte("{}"), schedule.Terms{
+			Class: "standard", MaxInFlight: 1, LeaseTime: 25 * time.Second, MaxHeld: 1, Paused: true,
+		}, schedule.Edited)
+		s.ok(err)
+		s.world.post("evt_before", s.sub)
+		return s.post
 	},
 	"scheduled leased lease.lua":     func(s *stage) func() { s.post(); return s.take },
 	"leased scheduled settle.lua":    func(s *stage) func() { s.post(); s.take(); return func() { s.settle(s.failed()) } },
