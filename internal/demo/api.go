@@ -108,9 +108,9 @@ func (a *api) ready(ctx context.Context) error {
 	return nil
 }
 
-// sweep deletes the subscribers that an earlier run left, and says how many.
-func (a *api) sweep(ctx context.Context) (int, error) {
-	var old []string
+// subscribers are those of the demo, from all pages of the list.
+func (a *api) subscribers(ctx context.Context) ([]httpapi.Subscriber, error) {
+	var ours []httpapi.Subscriber
 	for cursor := ""; ; {
 		var page httpapi.SubscriberList
 		query := url.Values{"limit": {"200"}}
@@ -118,21 +118,29 @@ func (a *api) sweep(ctx context.Context) (int, error) {
 			query.Set("cursor", cursor)
 		}
 		if err := a.insist(ctx, http.MethodGet, "/v1/subscribers?"+query.Encode(), nil, &page); err != nil {
-			return 0, err
+			return nil, err
 		}
 		for _, s := range page.Data {
 			if s.Account == account {
-				old = append(old, s.ID)
+				ours = append(ours, s)
 			}
 		}
 		if page.NextCursor == nil {
-			break
+			return ours, nil
 		}
 		cursor = *page.NextCursor
 	}
-	for _, id := range old {
+}
+
+// sweep deletes the subscribers that an earlier run left, and says how many.
+func (a *api) sweep(ctx context.Context) (int, error) {
+	old, err := a.subscribers(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range old {
 		// Their receivers are gone: there is no answer to wait for.
-		err := a.insist(ctx, http.MethodDelete, "/v1/subscribers/"+id+"?wait=0", nil, nil)
+		err := a.insist(ctx, http.MethodDelete, "/v1/subscribers/"+s.ID+"?wait=0", nil, nil)
 		if no := (*refusal)(nil); err != nil && (!errors.As(err, &no) || no.status != http.StatusNotFound) {
 			return 0, err
 		}

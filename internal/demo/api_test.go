@@ -57,7 +57,7 @@ func TestRegisterAsAUserWould(t *testing.T) {
 			t.Errorf("%v, %v", err, r.Header)
 		}
 		policy, _ := in["policy"].(map[string]any)
-		if in["account"] != "demo" || in["name"] != "hung-erp" || in["url"] != "http://x" || policy["attempt_timeout"] != "1s" || policy["max_attempts"] != 2.0 {
+		if in["account"] != "demo" || in["name"] != "hung-erp" || in["url"] != "http://x" || policy["attempt_timeout"] != "1s" || policy["max_attempts"] != 5.0 || policy["breaker_failures"] != 2.0 {
 			t.Errorf("posted %v", in)
 		}
 		w.WriteHeader(http.StatusCreated)

@@ -33,7 +33,8 @@ func (p *play) banner() {
 	line("  One line for each attempt: %s, %s with its backoff, or %s with its",
 		s.paint("✓ delivered", green), s.paint("↻ retry", yellow), s.paint("✗ dead letter", red))
 	line("  evidence (in full: GET /v1/deliveries/{id}); then who, what, attempt/budget, the answer,")
-	line("  and %s where the receiver found the signature right.", verified)
+	line("  and %s where the receiver found the signature right. An endpoint that fails too often in", verified)
+	line("  a row is given a rest: %s; a probe now and then, until one is answered.", s.paint("◌ breaker open", yellow))
 	line("")
 	line("  posting %d events, one every %s", len(p.events), p.o.Pace)
 	line("")
@@ -44,7 +45,7 @@ func mood(m manner) string {
 	switch m {
 	case flaky:
 		return yellow
-	case hanging, rejecting:
+	case hanging, failing, rejecting:
 		return red
 	default:
 		return green
@@ -69,18 +70,24 @@ func (p *play) summary(f facts) {
 		dead[d.Delivery.SubscriberID]++
 	}
 	line("")
-	row("SUBSCRIBER", dim, "received", "verified", "delivered", "retries", "dead")
-	healthyIDs, healthyRetries := 0, 0
+	row("SUBSCRIBER", dim, "received", "verified", "delivered", "retries", "dead", "opened", "on hold")
+	healthyIDs, healthyRetries, opened := 0, 0, 0
 	for _, w := range f.endpoints {
 		t := w.tally
-		row(w.role.name, mood(w.role.manner), t.requests, t.verified, t.delivered, t.verified-t.ids, dead[w.subscriberID])
+		hold := ""
+		if len(w.standing.holds) > 0 {
+			hold = string(w.standing.holds[0].Reason)
+		}
+		row(w.role.name, mood(w.role.manner), t.requests, t.verified, t.delivered, t.verified-t.ids, dead[w.subscriberID],
+			w.standing.opened, hold)
+		opened += w.standing.opened
 		if w.role.manner == healthy {
 			healthyIDs += t.delivered
 			healthyRetries += t.verified - t.ids
 		}
 	}
 	t := f.total()
-	row("all", bold, t.requests, t.verified, t.delivered, t.verified-t.ids, len(f.dead))
+	row("all", bold, t.requests, t.verified, t.delivered, t.verified-t.ids, len(f.dead), opened, "")
 	line("")
 	if healthyRetries == 0 {
 		line("  The healthy endpoints got all their %d deliveries at once: the others cost them nothing.", healthyIDs)

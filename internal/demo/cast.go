@@ -16,13 +16,22 @@ type manner string
 
 const (
 	healthy   manner = "healthy"   // 200
-	flaky     manner = "flaky"     // 503 to the first one or two of each webhook-id, then 204
-	hanging   manner = "hanging"   // no answer at all
+	flaky     manner = "flaky"     // 503 to the first refusals of each few requests, 204 to the others
+	hanging   manner = "hanging"   // no answer to the first hangs of each cycle of requests, then 200
+	failing   manner = "failing"   // 500
 	rejecting manner = "rejecting" // 422, and says why
 )
 
+// What the endpoints that are not always bad do goes by their requests, in turn: so
+// many are treated badly, and then the rest of the cycle well. The flaky one's are
+// fewer in a row than open its breaker.
+const (
+	refusals, fewRequests = 2, 5
+	hangs, manyRequests   = 3, 12
+)
+
 // delivers says whether the endpoint takes an event in the end.
-func (m manner) delivers() bool { return m == healthy || m == flaky }
+func (m manner) delivers() bool { return m == healthy || m == flaky || m == hanging }
 
 // character is one subscriber of the play.
 type character struct {
@@ -56,9 +65,9 @@ func cast() []character {
 			policy: patience(3, 5*time.Second),
 		},
 		{
-			name: "flaky-shop", manner: flaky, gets: "carrier fedex", does: "answers 503 once or twice, then 204",
+			name: "flaky-shop", manner: flaky, gets: "carrier fedex", does: "answers 503 to 2 of 5, else 204",
 			filter: subscriber.Filter{Types: []string{"shipment.*"}, Attributes: map[string][]string{"carrier": {"fedex"}}},
-			policy: patience(5, 5*time.Second),
+			policy: patience(6, 5*time.Second),
 		},
 		{
 			name: "picky-label", manner: rejecting, gets: "label_printed by postnl, ups", does: "answers 422: dead at once, with its reason",
@@ -69,11 +78,22 @@ func cast() []character {
 			policy: patience(3, 5*time.Second),
 		},
 		{
-			name: "hung-erp", manner: hanging, gets: "exception, returned", does: "never answers: dead after 2 attempts of 1s",
+			name: "old-crm", manner: failing, gets: "created by gls", does: "answers 500: dead after 3 attempts",
+			filter: subscriber.Filter{Types: []string{"shipment.created"}, Attributes: map[string][]string{"carrier": {"gls"}}},
+			policy: breaking(2, patience(3, 5*time.Second)),
+		},
+		{
+			name: "hung-erp", manner: hanging, gets: "exception, returned", does: "hangs 3 times, then it is back",
 			filter: subscriber.Filter{Types: []string{"shipment.exception", "shipment.returned"}},
-			policy: patience(2, time.Second),
+			policy: breaking(2, patience(5, time.Second)),
 		},
 	}
+}
+
+// breaking is the policy with a breaker that opens after so many failures in a row.
+func breaking(failures int, p subscriber.PolicyPatch) subscriber.PolicyPatch {
+	p.BreakerFailures = new(failures)
+	return p
 }
 
 // patience is a policy for people who watch.

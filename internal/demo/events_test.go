@@ -92,9 +92,13 @@ func TestTheFileGivesEverybodyAPart(t *testing.T) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
-	// Each of the hanging one's deliveries takes two seconds of somebody's time.
-	if n := gets["hung-erp"]; n > 10 {
-		t.Errorf("the hanging endpoint gets %d events: the play would not end in time", n)
+	// One that hung again would be given a rest when the file is nearly through.
+	if n := gets["hung-erp"]; n <= hangs || n+hangs >= manyRequests {
+		t.Errorf("the hanging endpoint gets %d events: it must come back, and stay", n)
+	}
+	// Each probe of the failing one waits for twice as long as the one before.
+	if n := gets["old-crm"]; n > 1 {
+		t.Errorf("the failing endpoint gets %d events: the play would not end in time", n)
 	}
 }
 

@@ -44,6 +44,7 @@ type witness struct {
 	role         character
 	subscriberID string
 	tally        tally
+	standing     standing
 	requests     func(deliveryID string) int
 }
 

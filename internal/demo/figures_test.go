@@ -38,7 +38,7 @@ func right() facts {
 				tally: tally{requests: 1, verified: 1, ids: 1}, requests: func(string) int { return 1 },
 			},
 			{
-				role: character{name: "hung", manner: hanging}, subscriberID: "sub_h",
+				role: character{name: "hung", manner: failing}, subscriberID: "sub_h",
 				tally: tally{requests: 2, verified: 2, ids: 1}, requests: func(string) int { return 2 },
 			},
 		},

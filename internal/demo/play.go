@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fanout/fanout/examples"
@@ -22,7 +23,7 @@ const (
 	// the terminal can be read.
 	livePace = 3 * time.Second
 	// settleFor is how long the last deliveries may take to end. The slowest of
-	// the cast needs about 5 s.
+	// the cast, with its breaker's rests, needs about 7 s.
 	settleFor = 20 * time.Second
 	lookEvery = 150 * time.Millisecond
 )
@@ -86,6 +87,8 @@ type play struct {
 	scene     *scene
 	stage     *stage
 	screen    *screen
+	watch     *watch
+	through   atomic.Bool // the file is
 	log       *slog.Logger
 	events    []event
 	suffix    string // makes the ids of this run its own
@@ -129,7 +132,8 @@ func newPlay(ctx context.Context, o Options) (*play, error) {
 	}
 	return &play{
 		o: o, api: newAPI(o.BaseURL), receivers: rs, scene: newScene(),
-		stage: o.Lines.stage, screen: o.Lines.stage.screen, log: o.Logger, events: events,
+		stage: o.Lines.stage, screen: o.Lines.stage.screen, watch: &watch{screen: o.Lines.stage.screen},
+		log: o.Logger, events: events,
 		suffix:      "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
 		subscribers: map[string]*receiver{}, promised: map[string]int{},
 	}, nil
@@ -156,6 +160,7 @@ func (p *play) run(ctx context.Context) (Figures, error) {
 	}
 	f.expectRepeats = expectRepeats
 	p.summary(f)
+	p.through.Store(true)
 	if p.o.End {
 		return f.figures(), f.check()
 	}
@@ -183,7 +188,23 @@ func (p *play) prepare(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p.stopWork = stop
 	p.work.Go(func() { p.scene.gravedigger(work, p.api, p.screen) })
+	p.work.Go(func() { p.watch.run(work, p.api, p.watchEvery, p.nameOf) })
 	return nil
+}
+
+func (p *play) watchEvery() time.Duration {
+	if p.through.Load() {
+		return liveWatchEvery
+	}
+	return watchEvery
+}
+
+// nameOf is who a subscriber is, or "". All are known by the time it is asked.
+func (p *play) nameOf(id string) string {
+	if rc := p.subscribers[id]; rc != nil {
+		return rc.role.name
+	}
+	return ""
 }
 
 // postFile posts every line, and says how many of them were there before.
@@ -272,7 +293,7 @@ func (p *play) facts(ctx context.Context, look httpapi.OnCall) (facts, error) {
 	}
 	for _, rc := range p.receivers.list {
 		f.endpoints = append(f.endpoints, witness{
-			role: rc.role, subscriberID: ids[rc.role.name], tally: rc.count(),
+			role: rc.role, subscriberID: ids[rc.role.name], tally: rc.count(), standing: p.watch.of(ids[rc.role.name]),
 			requests: func(id string) int { return rc.sighted(id).requests },
 		})
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"log/slog"
 	"net"
@@ -89,21 +88,23 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := r.Header.Get(webhook.HeaderID)
-	before, ok := rc.arrive(id, r.Header, body)
+	turn, ok := rc.arrive(id, r.Header, body)
 	if !ok {
 		http.Error(w, "the signature is not ours", http.StatusUnauthorized)
 		return
 	}
 	switch {
-	case rc.role.manner == hanging:
+	case rc.role.manner == hanging && turn%manyRequests < hangs:
 		select {
 		case <-r.Context().Done():
 		case <-rc.quit:
 			panic(http.ErrAbortHandler) // to return would be to answer 200
 		}
+	case rc.role.manner == failing:
+		http.Error(w, "the database is away", http.StatusInternalServerError)
 	case rc.role.manner == rejecting:
 		reject(w, body)
-	case rc.role.manner == flaky && before < failures(id):
+	case rc.role.manner == flaky && turn%fewRequests < refusals:
 		http.Error(w, "busy, come back later", http.StatusServiceUnavailable)
 	case rc.role.manner == flaky:
 		rc.take(id)
@@ -114,18 +115,18 @@ func (rc *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// arrive counts a request and verifies it, and says how many verified ones of
-// this webhook-id came before.
-func (rc *receiver) arrive(id string, h http.Header, body []byte) (before int, ok bool) {
+// arrive counts a request and verifies it, and says how many came before.
+func (rc *receiver) arrive(id string, h http.Header, body []byte) (turn int, ok bool) {
 	rc.mu.Lock()
 	defer rc.mu.Unlock()
+	turn = rc.tally.requests
 	rc.tally.requests++
 	s := rc.seen.get(id)
 	s.seen, s.signed = true, webhook.Verify(rc.secret, h, body, time.Now()) == nil
 	if !s.signed {
 		rc.tally.bad++
 		rc.seen.put(id, s)
-		return s.requests, false
+		return turn, false
 	}
 	rc.tally.verified++
 	if s.requests == 0 {
@@ -133,7 +134,7 @@ func (rc *receiver) arrive(id string, h http.Header, body []byte) (before int, o
 	}
 	s.requests++
 	rc.seen.put(id, s)
-	return s.requests - 1, true
+	return turn, true
 }
 
 // take counts a 2xx that is about to be answered.
@@ -148,17 +149,6 @@ func (rc *receiver) take(id string) {
 		rc.tally.duplicates++
 	}
 	rc.seen.put(id, s)
-}
-
-// failures is how often the flaky endpoint refuses a webhook-id: once or twice,
-// by its hash, so that a run repeats.
-func failures(id string) int {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(id)) // never fails
-	if h.Sum32()%7 < 4 {       // an odd modulus, since single bits of this hash follow the last letter
-		return 1
-	}
-	return 2
 }
 
 // reject answers as an endpoint that cannot use the event, and says why: that is

@@ -189,7 +189,7 @@ func TestPoisonDoesNotKeepTheBreakerOpen(t *testing.T) {
 		}
 	}
 	if v := s.look("poison"); v.State == "delivered" {
-		t.Errorf("the poison was delivered")
+		t.Error("the poison was delivered")
 	}
 }
 
