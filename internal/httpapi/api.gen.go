@@ -757,8 +757,8 @@ type PolicyInput struct {
 	MaxHeld int `json:"max_held,omitempty,omitzero"`
 
 	// MaxInFlight The most attempts at once, over all dispatchers together. The cap in force
-	// (`status.in_flight_cap`) starts at 1, grows with successes up to this, and is halved by
-	// a failure of the endpoint.
+	// (`status.in_flight_cap`) starts low, at 1 unless the server says otherwise, grows with
+	// successes up to this, and is halved by a failure of the endpoint.
 	//
 	//
 	// Examples: 16
