@@ -57,7 +57,7 @@ func TestRateIsSharedByAllDispatchers(t *testing.T) {
 			shortest, longest = min(shortest, d), max(longest, d)
 		}
 		s.within("let go", leased, rate, burst, time.Millisecond) // Redis keeps whole milliseconds
-		s.within("arrived", arrivals, rate, burst, longest-shortest+time.Millisecond)
+		s.within("received", arrivals, rate, burst, longest-shortest+time.Millisecond)
 		slices.SortFunc(arrivals, time.Time.Compare)
 		mean = (events - burst) / arrivals[events-1].Sub(arrivals[0]).Seconds()
 		t.Logf("mean=%.1f/s rate=%d/s burst=%d travel=%s..%s", mean, rate, burst, shortest, longest)
