@@ -34,6 +34,8 @@ type board struct {
 	cursor   int       // whose turn it is to be asked first
 	polledAt time.Time // when all partitions were last asked
 	asking   bool      // a call for new leases is out
+	rhythm   rhythm    // of those calls
+	restTill time.Time // until when it has the next one wait
 	reasking bool      // a call for unanswered ones is out
 	fails    int       // failed calls since all was answered last
 	reaskAt  time.Time
@@ -153,7 +155,7 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 	}
 	poll, most := now.Sub(b.polledAt) >= safety, askAtOnce
 	if poll {
-		b.polledAt, most = now, len(b.parts)
+		most = len(b.parts)
 	}
 	var chosen []*partition
 	var ids, weights []int
@@ -166,6 +168,15 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 		}
 		chosen, ids, weights = append(chosen, p), append(ids, id), append(weights, max(p.ready+p.slow, 1))
 		b.cursor = id + 1
+	}
+	if len(chosen) > 0 {
+		if wait := b.rhythm.take(now); wait > 0 {
+			b.restTill = now.Add(wait)
+			return nil
+		}
+	}
+	if poll {
+		b.polledAt = now
 	}
 	reqs := make([]schedule.LeaseRequest, len(chosen))
 	for i, r := range split(room, weights) {
@@ -219,7 +230,11 @@ func (b *board) pickLost(now time.Time) []schedule.LeaseRequest {
 func (b *board) next(now time.Time, safety time.Duration) time.Duration {
 	wait := time.Hour
 	by := func(at time.Time) { wait = max(min(wait, at.Sub(now)), 0) }
-	if !b.asking && b.slots.free() > 0 { // else a reply or a freed slot rings
+	switch {
+	case b.asking || b.slots.free() == 0: // a reply or a freed slot rings
+	case b.restTill.After(now):
+		by(b.restTill)
+	default:
 		by(b.polledAt.Add(safety))
 		for i := range b.parts {
 			if p := &b.parts[i]; p.asked == nil && !p.dueAt.IsZero() {

@@ -345,8 +345,9 @@ func TestOneHangingSubscriberStopsNobody(t *testing.T) {
 		for i := range 200 {
 			good = append(good, r.enqueue(fmt.Sprint("e", i%100), fmt.Sprint("good", i)))
 		}
+		after(200 * time.Millisecond) // the rhythm of 20 rounds of calls, and more
 		for _, id := range good {
-			r.state(id, delivery.Delivered) // in no time
+			r.state(id, delivery.Delivered)
 		}
 		if r.onWire(delivery.Fresh) != 4 {
 			t.Errorf("%d hang, want 4", r.onWire(delivery.Fresh))

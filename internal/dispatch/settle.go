@@ -34,9 +34,9 @@ func (s settlement) overdue(now time.Time) bool {
 	return now.After(s.clock.here(s.Until).Add(settleFor))
 }
 
-// settler brings verdicts home, in order per partition. It is group commit
-// without a delay: while one batch is out the next gathers, and leaves as soon as
-// the former has returned. A lone verdict never waits.
+// settler brings verdicts home, in order per partition. It is group commit: while one
+// batch is out the next gathers. A lone verdict never waits; where they are many, the
+// batches keep a rhythm.
 type settler struct {
 	sched   Settler
 	board   *board
@@ -55,6 +55,7 @@ type settler struct {
 type queue struct {
 	waiting  []settlement
 	flushing bool
+	rhythm   rhythm
 }
 
 func newSettler(s Settler, partitions int, l *loop, d *Dispatcher) *settler {
@@ -74,6 +75,20 @@ func (s *settler) add(ctx context.Context, l lease, v schedule.Verdict) {
 	if !q.flushing {
 		q.flushing = true
 		s.flushes.Go(func() { s.flush(ctx, l.partition) })
+	}
+}
+
+// gather waits for the partition's rhythm, unless there is a whole batch already.
+func (s *settler) gather(ctx context.Context, partition int) {
+	s.mu.Lock()
+	q := &s.queues[partition]
+	wait := time.Duration(0)
+	if n := len(q.waiting); n > 0 && n < settleBatch {
+		wait = q.rhythm.take(time.Now())
+	}
+	s.mu.Unlock()
+	if wait > 0 {
+		sleep(ctx, wait)
 	}
 }
 
@@ -103,7 +118,12 @@ func (s *settler) putBack(partition int, left []settlement) {
 func (s *settler) flush(ctx context.Context, partition int) {
 	part := fmt.Sprintf("settle in partition %d", partition)
 	fails := 0
-	for batch := s.take(partition); len(batch) > 0; batch = s.take(partition) {
+	for {
+		s.gather(ctx, partition)
+		batch := s.take(partition)
+		if len(batch) == 0 {
+			break
+		}
 		left, err := s.commit(ctx, partition, batch)
 		s.health.set(part, err)
 		if err == nil {

@@ -179,6 +179,31 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// A few calls go at once, many keep a beat, and a pause gives the few back.
+func TestRhythm(t *testing.T) {
+	t.Parallel()
+	var r rhythm
+	now := time.Now()
+	for i := range atHand {
+		if wait := r.take(now); wait > 0 {
+			t.Errorf("call %d waits %s", i, wait)
+		}
+	}
+	for range 5 {
+		wait := r.take(now)
+		if wait <= 0 || wait > beat {
+			t.Errorf("waits %s, want up to %s", wait, beat)
+		}
+		now = now.Add(wait)
+		if wait := r.take(now); wait > 0 {
+			t.Errorf("and %s more", wait)
+		}
+	}
+	if wait := r.take(now.Add(time.Hour)); wait > 0 {
+		t.Errorf("after an hour: %s", wait)
+	}
+}
+
 func TestSleepEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -85,7 +86,7 @@ func (o *Options) defaults() error {
 }
 
 // Engine is the queue in Redis. It is safe for concurrent use and holds no state
-// of its own beyond the connection.
+// of its own beyond the connection, and what waits to be sent on it.
 type Engine struct {
 	rdb     redis.UniversalClient
 	opts    Options
@@ -93,6 +94,8 @@ type Engine struct {
 	parts   []string    // key prefixes of the partitions
 	events  []string    // and of the event partitions
 	checked atomic.Bool // the layout in Redis is ours
+
+	gatherers sync.Map // of calls that go together: see gather.go
 }
 
 // Open returns an engine. It claims an empty Redis for this layout, or returns

@@ -34,20 +34,25 @@ const ChunkSize = 256
 func (e *Engine) Accept(ctx context.Context, ev NewEvent) (Accepted, error) {
 	byPart, maxAge := e.split(ev.Targets)
 	bodyTTL := maxAge + e.opts.ExpandWithin + ttlMargin
-	args := []any{
-		ev.ID, ev.BodyHash, ev.Meta, encodeBody(Body{ev.Traceparent, ev.Body}),
-		len(ev.Targets), encodePlan(byPart), e.opts.ExpandWithin.Milliseconds(),
-		(bodyTTL + e.opts.DeliveredRetention).Milliseconds(), bodyTTL.Milliseconds(),
-	}
+	body := encodeBody(Body{ev.Traceparent, ev.Body})
+	args := make([]any, 0, 9+len(byPart))
+	args = append(args, ev.ID, ev.BodyHash, ev.Meta, body, len(ev.Targets), encodePlan(byPart),
+		(bodyTTL + e.opts.DeliveredRetention).Milliseconds(), bodyTTL.Milliseconds(), len(byPart))
 	for p := range byPart {
 		args = append(args, p)
 	}
-	v, err := e.run1Copied(ctx, e.scripts.accept, e.eventPrefix(ev.ID), args...)
+	v, err := e.gather(ctx, &ask{
+		script: e.scripts.accept, prefix: e.eventPrefix(ev.ID), width: 4, weight: 1 + len(body)>>10, copies: true,
+		common: []any{e.opts.ExpandWithin.Milliseconds()}, args: args,
+	})
 	if err != nil {
 		return Accepted{}, err
 	}
 	r := newReply("accept", v)
 	a := Accepted{At: r.time(), Deliveries: int(r.number()), Duplicate: r.number() == 1, Open: r.number() == 1}
+	if r.err == nil && a.At.IsZero() {
+		return Accepted{}, fmt.Errorf("accept: %w", ErrConflict)
+	}
 	return a, r.err
 }
 
@@ -79,14 +84,15 @@ func (e *Engine) Enqueue(
 		return fmt.Errorf("enqueue: %d targets in one call, at most %d", len(targets), ChunkSize)
 	}
 	enqueue := func(bury int, body []byte) (full int64, err error) {
-		args := make([]any, 0, 7+3*len(targets))
-		args = append(args, e.opts.DeliveredRetention.Milliseconds(),
-			eventID, millis(acceptedAt), millis(expandBy), bury, body, len(targets))
+		args := make([]any, 0, 6+3*len(targets))
+		args = append(args, eventID, millis(acceptedAt), millis(expandBy), bury, body, len(targets))
 		for _, t := range targets {
-			d := delivery.New(eventID, t.SubscriberID, acceptedAt, t.MaxAge)
-			args = append(args, d.ID, d.SubscriberID, millis(d.ExpiresAt))
+			args = append(args, delivery.NewID(eventID, t.SubscriberID), t.SubscriberID, millis(acceptedAt.Add(t.MaxAge)))
 		}
-		v, err := e.run1(ctx, e.scripts.enqueue, e.parts[partition], args...)
+		v, err := e.gather(ctx, &ask{
+			script: e.scripts.enqueue, prefix: e.parts[partition], width: 2, weight: len(targets) + len(body)>>10,
+			common: []any{e.opts.DeliveredRetention.Milliseconds()}, args: args,
+		})
 		if err != nil {
 			return 0, err
 		}
@@ -118,12 +124,14 @@ func (e *Engine) Enqueue(
 // Strike notes that partitions of a plan are enqueued. The last one closes the
 // event; open says whether something is left.
 func (e *Engine) Strike(ctx context.Context, eventID string, partitions ...int) (open bool, err error) {
-	args := []any{eventID}
+	args := []any{eventID, len(partitions)}
 	for _, p := range partitions {
 		args = append(args, p)
 	}
-	v, err := e.run1(ctx, e.scripts.strike, e.eventPrefix(eventID), args...)
-	return v == int64(1), err
+	v, err := e.gather(ctx, &ask{
+		script: e.scripts.strike, prefix: e.eventPrefix(eventID), width: 1, weight: 1, args: args,
+	})
+	return err == nil && v[0] == int64(1), err
 }
 
 // ExpandBy is when an event accepted at the given time may no longer be expanded.

@@ -119,7 +119,7 @@ var refusals = []string{
 
 // ownErrors are the codes that our scripts reply with.
 var ownErrors = map[string]error{
-	"CONFLICT": ErrConflict, "NOTFOUND": ErrNotFound, "VERSION": ErrVersion,
+	"NOTFOUND": ErrNotFound, "VERSION": ErrVersion,
 }
 
 // classify turns a Redis error into one that callers can branch on. op names the

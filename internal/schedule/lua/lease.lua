@@ -67,7 +67,7 @@ end
 
 -- Promote: subscribers whose head fell due, or whose hold or rate may have ended.
 for _, lane in ipairs(LANES) do
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOW, 'LIMIT', 0, 64)) do
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOWS, 'LIMIT', '0', '64')) do
     -- It may stand in another lane's place already, and be put there again first:
     -- over maxmemory that would be the refused beginning (see clock.lua).
     redis.call('ZREM', T .. 'due:' .. lane, id)
@@ -149,16 +149,16 @@ local function due_ids(s, lane, k)
   if lane == 'f' and s.turn % 2 == 1 then
     local oldest = tonumber(redis.call('ZRANGE', queue(s, lane), 0, 0, 'WITHSCORES')[2])
     if oldest and NOW - oldest > BEHIND then
-      return redis.call('ZREVRANGEBYSCORE', queue(s, lane), NOW, '-inf', 'LIMIT', 0, k)
+      return redis.call('ZREVRANGEBYSCORE', queue(s, lane), NOWS, '-inf', 'LIMIT', '0', k)
     end
   end
-  return redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOW, 'LIMIT', 0, k)
+  return redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOWS, 'LIMIT', '0', k)
 end
 
 -- take leases deliveries of one lane, and says how many.
 local function take(s, lane, ids)
   if #ids == 0 then return 0 end
-  local keys, leases, till = {}, {}, NOW + s.lt
+  local keys, leases, till = {}, {}, plus(NOW, s.lt)
   for i, id in ipairs(ids) do keys[i] = T .. 'd:' .. id end
   local texts = redis.call('MGET', unpack(keys))
   redis.call('ZREM', queue(s, lane), unpack(ids))
@@ -166,9 +166,9 @@ local function take(s, lane, ids)
     local r = texts[i] and decode(id, texts[i])
     if r then
       r.st, r.wk = 'l', worker
-      r.dc, r.at = r.dc + 1, r.at + 1
-      r.la = NOW
-      if r.fa == '0' then r.fa = NOW end
+      r.dc, r.at = plus(r.dc, 1), plus(r.at, 1)
+      r.la = NOWS
+      if r.fa == '0' then r.fa = NOWS end
       local text = encode(r)
       redis.call('SET', keys[i], text)
       leases[#leases + 1] = till
@@ -240,7 +240,7 @@ local function serve(s, vt)
   s.n, total, free = s.n + taken, total - taken, free - taken
   holds[s.id] = (holds[s.id] or 0) + taken
   s.vt = math.max(s.vt, vclock) + taken
-  for _, lane in ipairs(LANES) do s.dirty[lane] = true end
+  for _, lane in ipairs(LANES) do s.dirty[lane] = s.place[lane] ~= '-' end
   put_all(s)
 end
 
@@ -251,7 +251,7 @@ while total > 0 do
 end
 
 if #given > 1 then
-  redis.call('SET', T .. 'vclock', vclock)
+  redis.call('SET', T .. 'vclock', format('%d', vclock))
   redis.call('SET', memory, table.concat(given, ' '), 'PX', 600000)
 end
 close_reply()

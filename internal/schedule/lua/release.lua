@@ -14,12 +14,12 @@ local n = 0
 for i = 1, #ARGV, 3 do
   local r, fence, wait = record(ARGV[i]), ARGV[i + 1], tonumber(ARGV[i + 2])
   if r and r.dc == fence then
-    if wait > 0 and r.st == 'l' then r.due = NOW + wait end
+    if wait > 0 and r.st == 'l' then r.due = plus(NOW, wait) end
     end_lease(r)
     if r.st == 'l' then
       r.st, r.wk = 's', '-'
-      r.at, r.rl = r.at - 1, r.rl + 1
-      if r.at == 0 then r.fa, r.la = 0, 0 end
+      r.at, r.rl = plus(r.at, -1), plus(r.rl, 1)
+      if r.at == '0' then r.fa, r.la = '0', '0' end
       save(r)
       enqueue(r)
       n = n + 1

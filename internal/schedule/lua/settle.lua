@@ -35,10 +35,11 @@ local function late_success(r, fence, status, attempt)
   end
   -- If another worker holds it now, its lease stays open until that one settles.
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id) -- before the note: removals come first
-  r.se = math.max(num(r.se), num(fence))
+  if num(fence) > num(r.se) then r.se = fence end
   r.oc, r.hs, r.rs = 'delivered', status, '-'
   note(r, attempt)
   close(r, 'd', 'delivered', retention)
+  touch(subscriber(r.sb))
   return 'applied_late'
 end
 
@@ -75,9 +76,9 @@ local function settle(id, fence, next, due, flags, outcome, status, reason, atte
   r.oc, r.hs, r.wk = outcome, status, '-'
   -- A worker that cut its own request off has lost the lease as a dead one has:
   -- whatever gives an attempt back is counted, or the counters do not add up.
-  if reclaim or outcome == 'lease_lost' then r.ll = r.ll + 1 end
+  if reclaim or outcome == 'lease_lost' then r.ll = plus(r.ll, 1) end
   if not reclaim then r.se = fence end
-  if string.find(flags, 'g', 1, true) then r.at = r.at - 1 end
+  if string.find(flags, 'g', 1, true) then r.at = plus(r.at, -1) end
   note(r, attempt)
   if next == 'd' then
     close(r, 'd', 'delivered', retention)

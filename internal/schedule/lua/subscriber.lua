@@ -9,54 +9,60 @@ local TERMS = '^(%S+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01])$'
 local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S)$'
 local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+)$'
 
+local num = tonumber
+
 local subs = {}    -- loaded in this run, by id
 local touched = {} -- to be put in place by finish()
 local deltas = {}  -- of the ledger
+
+-- trouble reads what is there of a subscriber only if it ever had any.
+local function trouble(s, text)
+  s.disabled = false          -- it answered 410
+  s.cut, s.fails = 0, 0       -- when the cap was halved last, 0 for never; consecutive
+                              -- failures blamed on the endpoint
+  s.throttled = 0             -- until when it asked to be left alone
+  s.open, s.step = 0, 0       -- breaker: until when it is open, 0 closed; how often in a row
+  s.probe, s.last = '-', '-'  -- its probe that is out, and the one before
+  s.changed = 0               -- when it opened or closed last
+  s.since, s.held = 0, 0      -- on hold since, 0 for not; deliveries counted as held
+  if not text then return end
+  local cut, fails, disabled, throttled, open, step, changed, since, held
+  cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held = string.match(text, GUARD)
+  s.disabled = disabled == '1'
+  s.cut, s.fails, s.throttled = num(cut), num(fails), num(throttled)
+  s.open, s.step, s.changed = num(open), num(step), num(changed)
+  s.since, s.held = num(since), num(held)
+end
 
 local function subscriber(id)
   if subs[id] then return subs[id] end
   local h = redis.call('HMGET', T .. 'sub:' .. id, 'v', 'terms', 'run', 'guard', 'tomb')
   if not h[2] or not h[3] then return nil end
-  local s = {id = id, v = h[1], tomb = h[5] == '1', place = {}, dirty = {}}
-  local max, lt, em, burst, bf, mh, paused
-  s.cls, max, lt, em, burst, bf, mh, paused = string.match(h[2], TERMS)
-  s.max = tonumber(max)      -- max_in_flight
-  s.lt = tonumber(lt)        -- lease time, ms
-  s.em = tonumber(em)        -- ms between attempts at its rate, 0 without one
-  s.burst = tonumber(burst)  -- attempts that may go at once under a rate
-  s.bf = tonumber(bf)        -- breaker_failures
-  s.mh = tonumber(mh)        -- max_held
-  s.paused = paused == '1'
-
-  local n, vt, turn, win, lat, tat
-  n, vt, turn, win, lat, tat, s.stood, s.place.f, s.place.r, s.place.d = string.match(h[3], RUN)
-  s.n = tonumber(n)          -- leases open now
-  s.vt = tonumber(vt)        -- virtual time: service received so far
-  s.turn = tonumber(turn)    -- of the last four turns, which this was
-  s.win = tonumber(win)      -- in-flight cap as it stands, in 1/10000
-  s.lat = tonumber(lat)      -- how long an attempt takes, ms; 0: not known
-  s.tat = tonumber(tat)      -- when its next token would be due at its rate (GCRA)
-
-  local cut, fails, disabled, throttled, open, step, changed, since, held
-  cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held =
-    string.match(h[4] or '0 0 0 0 0 0 - - 0 0 0', GUARD)
-  s.cut = tonumber(cut)             -- when the cap was halved last, 0 for never
-  s.fails = tonumber(fails)         -- consecutive failures blamed on the endpoint
-  s.disabled = disabled == '1'      -- it answered 410
-  s.throttled = tonumber(throttled) -- until when it asked to be left alone
-  s.open = tonumber(open)           -- breaker: until when it is open, 0 closed
-  s.step = tonumber(step)           -- and how often in a row; its probe that is out is
-                                    -- s.probe, the one before s.last, - for none
-  s.changed = tonumber(changed)     -- when the breaker opened or closed last
-  s.since = tonumber(since)         -- on hold since, 0 for not
-  s.held = tonumber(held)           -- deliveries counted as held
+  local cls, max, lt, em, burst, bf, mh, paused = string.match(h[2], TERMS)
+  local n, vt, turn, win, lat, tat, stood, pf, pr, pd = string.match(h[3], RUN)
+  local s = {
+    id = id, v = h[1], cls = cls, tomb = h[5] == '1', paused = paused == '1',
+    max = num(max),      -- max_in_flight
+    lt = num(lt),        -- lease time, ms
+    em = num(em),        -- ms between attempts at its rate, 0 without one
+    burst = num(burst),  -- attempts that may go at once under a rate
+    bf = bf, mh = mh,    -- breaker_failures and max_held, as strings
+    n = num(n),          -- leases open now
+    vt = num(vt),        -- virtual time: service received so far
+    turn = num(turn),    -- of the last four turns, which this was
+    win = num(win),      -- in-flight cap as it stands, in 1/10000
+    lat = num(lat),      -- how long an attempt takes, ms; 0: not known
+    tat = num(tat),      -- when its next token would be due at its rate (GCRA)
+    stood = stood, place = {f = pf, r = pr, d = pd}, dirty = {},
+  }
+  trouble(s, h[4])
   subs[id] = s
   return s
 end
 
 local function guard(s)
-  return table.concat({s.cut, s.fails, s.disabled and 1 or 0, s.throttled, s.open, s.step, s.probe,
-    s.last, s.changed, s.since, s.held}, ' ')
+  return format('%d %d %d %d %d %d %s %s %d %d %d', s.cut, s.fails, s.disabled and 1 or 0, s.throttled, s.open,
+    s.step, s.probe, s.last, s.changed, s.since, s.held)
 end
 
 -- touch marks a subscriber to be put in place; with a lane, because that lane's
@@ -133,7 +139,7 @@ local fed = {} -- know what it has read before
 local vclock   -- virtual time of the partition: that of the last turn given
 
 local function virtual_now()
-  if not vclock then vclock = tonumber(redis.call('GET', T .. 'vclock') or 0) end
+  if not vclock then vclock = num(redis.call('GET', T .. 'vclock') or 0) end
   return vclock
 end
 
@@ -151,23 +157,23 @@ end
 local function put(s, lane, stands, till)
   local was, is, at = s.place[lane], stands, till
   local head = redis.call('ZRANGE', queue(s, lane), 0, 0, 'WITHSCORES')
-  local due = tonumber(head[2])
+  local due = head[2] and num(head[2])
   if not due then is = '-'
   elseif due > NOW and (is == 'y' or is == 's') then is = 'q'
   elseif due > NOW and is == 'p' then is = 'u' end
 
   if ORDER[was] ~= ORDER[is] then displace(s, lane) end
   if KIND[was] and KIND[was] ~= KIND[is] then redis.call('ZREM', age_key(s, was, lane), s.id) end
-  if is ~= '-' then redis.call('ZADD', age_key(s, is, lane), due, s.id) end
+  if is ~= '-' then redis.call('ZADD', age_key(s, is, lane), head[2], s.id) end
   if READY[is] then
     -- One that comes back enters at the current virtual time: it neither claims
     -- the turns that it did not use nor waits behind those that it did.
     s.vt = math.max(s.vt, virtual_now())
-    redis.call('ZADD', T .. ORDER[is] .. lane, s.vt, s.id)
+    redis.call('ZADD', T .. ORDER[is] .. lane, format('%d', s.vt), s.id)
     fed[ORDER[is] .. lane] = puts
     if not READY[was] then woke = true end
   elseif ORDER[is] then
-    redis.call('ZADD', T .. 'due:' .. lane, math.max(due, at or 0), s.id)
+    redis.call('ZADD', T .. 'due:' .. lane, format('%d', math.max(due, at or 0)), s.id)
   end
   s.place[lane] = is
 end
@@ -181,7 +187,7 @@ local function count_held(s)
   holds = holds and (s.paused or s.disabled or s.open > 0 or waiting > 0)
   if holds and s.since == 0 then
     s.since = NOW
-    redis.call('ZADD', T .. 'held', NOW, s.id)
+    redis.call('ZADD', T .. 'held', NOWS, s.id)
   elseif not holds and s.since > 0 then
     s.since = 0
     redis.call('ZREM', T .. 'held', s.id)
@@ -206,8 +212,8 @@ local function put_all(s)
     end
   end
   s.stood = stands
-  local run = s.n .. ' ' .. s.vt .. ' ' .. s.turn .. ' ' .. s.win .. ' ' .. s.lat .. ' ' ..
-    (s.tat == 0 and '0' or string.format('%.3f', s.tat)) .. ' ' .. stands .. s.place.f .. s.place.r .. s.place.d
+  local run = format('%d %d %d %d %d %s %s%s%s%s', s.n, s.vt, s.turn, s.win, s.lat,
+    s.tat == 0 and '0' or format('%.3f', s.tat), stands, s.place.f, s.place.r, s.place.d)
   if s.troubled then
     redis.call('HSET', T .. 'sub:' .. s.id, 'run', run, 'guard', guard(s))
     s.troubled = false
@@ -233,7 +239,7 @@ local function next_due()
   local soonest = 0
   for _, lane in ipairs(LANES) do
     local head = redis.call('ZRANGE', T .. 'due:' .. lane, 0, 0, 'WITHSCORES')
-    local at = tonumber(head[2])
+    local at = head[2] and num(head[2])
     if at and (soonest == 0 or at < soonest) then soonest = at end
   end
   return soonest

@@ -40,7 +40,7 @@ end
 -- ms, so that a late verdict and a repeated enqueue still find it.
 local function close(r, state, field, retention)
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id)
-  r.st, r.en, r.wk = state, NOW, '-'
+  r.st, r.en, r.wk = state, NOWS, '-'
   redis.call('SET', T .. 'd:' .. r.id, encode(r), 'PX', retention)
   -- A success at once has no evidence beside its record.
   if r.noted or num(r.at) > 1 or num(r.ll) > 0 then redis.call('PEXPIRE', T .. 'att:' .. r.id, retention) end
@@ -52,10 +52,10 @@ end
 -- retention removes it, its payload (if there is one) pinned beside it.
 local function bury(r, reason, body)
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id)
-  r.st, r.en, r.wk, r.rs = 'x', NOW, '-', reason
+  r.st, r.en, r.wk, r.rs = 'x', NOWS, '-', reason
   save(r)
-  redis.call('ZADD', T .. 'dead', NOW, r.id)
-  redis.call('ZADD', T .. 'dead:' .. r.sb, NOW, r.id)
+  redis.call('ZADD', T .. 'dead', NOWS, r.id)
+  redis.call('ZADD', T .. 'dead:' .. r.sb, NOWS, r.id)
   if body ~= '' then
     redis.call('SADD', T .. 'pins:' .. r.ev, r.id)
     redis.call('SETNX', T .. 'pin:' .. r.ev, body)
