@@ -11,7 +11,6 @@ import (
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
-	"github.com/fanout/fanout/test/redistest"
 )
 
 // capped is a world whose clock stands, with a subscriber s1 of whom nothing is known,
@@ -153,45 +152,40 @@ func TestCapFollowsItsConfig(t *testing.T) {
 // few lines says, and is never leased past.
 func TestCapWalk(t *testing.T) {
 	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rapid.Check(t, func(rt *rapid.T) {
-			if err := redistest.Flush(t.Context(), rdb); err != nil {
-				t.Fatal(err)
-			}
-			w := newWorld(t, rdb, schedule.Options{InitialCap: 1})
-			w.freeze()
-			most := rapid.IntRange(1, 5).Draw(rt, "max_in_flight")
-			w.subscribe("s1", most)
-			for i := range 7 {
-				w.post(fmt.Sprint("e", i), "s1")
-			}
-			var out []schedule.Leased
-			size, cut := 1.0, time.Time{}
-			for range rapid.IntRange(1, 25).Draw(rt, "steps") {
-				w.advance(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ms")) * time.Millisecond)
-				if rapid.Bool().Draw(rt, "lease") {
-					got := w.lease("w", anyRoom).Leased
-					if room := max(0, int(size+0.001)-len(out)); len(got) != min(room, 7-len(out)) {
-						rt.Fatalf("leased %d with %d out at a cap of %v", len(got), len(out), size)
-					}
-					out = append(out, got...)
-				} else if len(out) > 0 {
-					i := rapid.IntRange(0, len(out)-1).Draw(rt, "of")
-					o := rapid.SampledFrom([]delivery.Outcome{delivery.OK, delivery.Timeout, delivery.HTTP400}).Draw(rt, "outcome")
-					w.settle(schedule.Applied, failed(out[i], o)) // each may go again
-					switch {
-					case o == delivery.OK && cut.IsZero():
-						size = min(float64(most), size+2/size)
-					case o == delivery.OK:
-						size = min(float64(most), size+1/size)
-					case o == delivery.Timeout && out[i].LastAttemptAt.After(cut):
-						size, cut = max(1, size/2), w.frozen
-					}
-					out = append(out[:i], out[i+1:]...)
+	walk(t, func(rt *rapid.T, rdb redis.UniversalClient) {
+		w := newWorld(t, rdb, schedule.Options{InitialCap: 1})
+		w.freeze()
+		most := rapid.IntRange(1, 5).Draw(rt, "max_in_flight")
+		w.subscribe("s1", most)
+		for i := range 7 {
+			w.post(fmt.Sprint("e", i), "s1")
+		}
+		var out []schedule.Leased
+		size, cut := 1.0, time.Time{}
+		for range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			w.advance(time.Duration(rapid.IntRange(0, 2).Draw(rt, "ms")) * time.Millisecond)
+			if rapid.Bool().Draw(rt, "lease") {
+				got := w.lease("w", anyRoom).Leased
+				if room := max(0, int(size+0.001)-len(out)); len(got) != min(room, 7-len(out)) {
+					rt.Fatalf("leased %d with %d out at a cap of %v", len(got), len(out), size)
 				}
-				w.wantCap(size)
+				out = append(out, got...)
+			} else if len(out) > 0 {
+				i := rapid.IntRange(0, len(out)-1).Draw(rt, "of")
+				o := rapid.SampledFrom([]delivery.Outcome{delivery.OK, delivery.Timeout, delivery.HTTP400}).Draw(rt, "outcome")
+				w.settle(schedule.Applied, failed(out[i], o)) // each may go again
+				switch {
+				case o == delivery.OK && cut.IsZero():
+					size = min(float64(most), size+2/size)
+				case o == delivery.OK:
+					size = min(float64(most), size+1/size)
+				case o == delivery.Timeout && out[i].LastAttemptAt.After(cut):
+					size, cut = max(1, size/2), w.frozen
+				}
+				out = append(out[:i], out[i+1:]...)
 			}
-			w.audit()
-		})
+			w.wantCap(size)
+		}
+		w.audit()
 	})
 }

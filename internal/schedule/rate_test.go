@@ -10,7 +10,6 @@ import (
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
-	"github.com/fanout/fanout/test/redistest"
 )
 
 // rated is a world whose clock stands, with a subscriber s1 at a rate, and n
@@ -41,40 +40,35 @@ func (w *world) again(worker string, r schedule.Rooms) (int, time.Time) {
 // workers ask for and when.
 func TestRateIsNeverExceeded(t *testing.T) {
 	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rapid.Check(t, func(rt *rapid.T) {
-			if err := redistest.Flush(t.Context(), rdb); err != nil {
-				t.Fatal(err)
-			}
-			rate := rapid.SampledFrom([]float64{0.05, 0.7, 1, 3, 17, 333, 3000}).Draw(rt, "rate")
-			burst := rapid.IntRange(1, 12).Draw(rt, "burst")
-			w := newWorld(t, rdb, schedule.Options{})
-			rated(w, rate, burst, 12)
-			type taken struct {
-				at time.Time
-				n  int
-			}
-			var all []taken
-			for range rapid.IntRange(2, 16).Draw(rt, "steps") {
-				worker := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "worker")
-				n, _ := w.again(worker, room(rapid.IntRange(1, 15).Draw(rt, "room")))
-				all = append(all, taken{w.frozen, n})
-				in := rapid.Float64Range(0, 3).Draw(rt, "intervals") / rate
-				w.advance(time.Duration(in * float64(time.Second)).Truncate(time.Millisecond))
-			}
-			for i := range all {
-				sum := 0
-				for _, a := range all[i:] {
-					sum += a.n
-					// The sum of what a millisecond and a printed tat may be off by.
-					window := a.at.Sub(all[i].at)
-					if float64(sum) > float64(burst)+rate*window.Seconds()+0.05 {
-						rt.Fatalf("%d within %s at a rate of %v and a burst of %d", sum, window, rate, burst)
-					}
+	walk(t, func(rt *rapid.T, rdb redis.UniversalClient) {
+		rate := rapid.SampledFrom([]float64{0.05, 0.7, 1, 3, 17, 333, 3000}).Draw(rt, "rate")
+		burst := rapid.IntRange(1, 12).Draw(rt, "burst")
+		w := newWorld(t, rdb, schedule.Options{})
+		rated(w, rate, burst, 12)
+		type taken struct {
+			at time.Time
+			n  int
+		}
+		var all []taken
+		for range rapid.IntRange(2, 16).Draw(rt, "steps") {
+			worker := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "worker")
+			n, _ := w.again(worker, room(rapid.IntRange(1, 15).Draw(rt, "room")))
+			all = append(all, taken{w.frozen, n})
+			in := rapid.Float64Range(0, 3).Draw(rt, "intervals") / rate
+			w.advance(time.Duration(in * float64(time.Second)).Truncate(time.Millisecond))
+		}
+		for i := range all {
+			sum := 0
+			for _, a := range all[i:] {
+				sum += a.n
+				// The sum of what a millisecond and a printed tat may be off by.
+				window := a.at.Sub(all[i].at)
+				if float64(sum) > float64(burst)+rate*window.Seconds()+0.05 {
+					rt.Fatalf("%d within %s at a rate of %v and a burst of %d", sum, window, rate, burst)
 				}
 			}
-			w.audit()
-		})
+		}
+		w.audit()
 	})
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
-	"github.com/fanout/fanout/test/redistest"
 )
 
 // answered is a delivery that took a time.
@@ -158,39 +157,34 @@ func TestHangIsNotedAndForgotten(t *testing.T) {
 // can be given), counting what it holds already.
 func TestThresholdOfSlots(t *testing.T) {
 	t.Parallel()
-	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		rapid.Check(t, func(rt *rapid.T) {
-			if err := redistest.Flush(t.Context(), rdb); err != nil {
-				t.Fatal(err)
+	walk(t, func(rt *rapid.T, rdb redis.UniversalClient) {
+		w := newWorld(t, rdb, schedule.Options{Quantum: rapid.IntRange(1, 8).Draw(rt, "quantum")})
+		ids := []string{"s1", "s2", "s3"}[:rapid.IntRange(1, 3).Draw(rt, "subscribers")]
+		w.known(time.Millisecond, 10, ids...)
+		free := rapid.IntRange(1, 24).Draw(rt, "free")
+		q := schedule.LeaseRequest{
+			Worker: "t", Seq: 1, Free: free, Rooms: room(rapid.IntRange(1, free).Draw(rt, "room")),
+		}
+		holds := map[string]int{}
+		for _, id := range ids {
+			holds[id] = rapid.IntRange(0, 10).Draw(rt, "holds")
+			q.Holds = append(q.Holds, schedule.Holding{SubscriberID: id, Slots: holds[id]})
+		}
+		rep := w.leaseBy(q)
+		left := free - len(rep.Leased)
+		for id, n := range perSubscriber(rep.Leased) {
+			if holds[id]+n > left+len(rep.Leased)-n+1 {
+				rt.Fatalf("%s got %d of %d free beside %d that it held", id, n, free, holds[id])
 			}
-			w := newWorld(t, rdb, schedule.Options{Quantum: rapid.IntRange(1, 8).Draw(rt, "quantum")})
-			ids := []string{"s1", "s2", "s3"}[:rapid.IntRange(1, 3).Draw(rt, "subscribers")]
-			w.known(time.Millisecond, 10, ids...)
-			free := rapid.IntRange(1, 24).Draw(rt, "free")
-			q := schedule.LeaseRequest{
-				Worker: "t", Seq: 1, Free: free, Rooms: room(rapid.IntRange(1, free).Draw(rt, "room")),
+		}
+		// Nobody was left out for no reason: room was used up, or all are at their share.
+		for _, id := range ids {
+			n := perSubscriber(rep.Leased)[id]
+			if len(rep.Leased) < q.Rooms.Total && n < 10 && holds[id]+n < left {
+				rt.Fatalf("%s got %d and holds %d, with %d still free", id, n, holds[id], left)
 			}
-			holds := map[string]int{}
-			for _, id := range ids {
-				holds[id] = rapid.IntRange(0, 10).Draw(rt, "holds")
-				q.Holds = append(q.Holds, schedule.Holding{SubscriberID: id, Slots: holds[id]})
-			}
-			rep := w.leaseBy(q)
-			left := free - len(rep.Leased)
-			for id, n := range perSubscriber(rep.Leased) {
-				if holds[id]+n > left+len(rep.Leased)-n+1 {
-					rt.Fatalf("%s got %d of %d free beside %d that it held", id, n, free, holds[id])
-				}
-			}
-			// Nobody was left out for no reason: room was used up, or all are at their share.
-			for _, id := range ids {
-				n := perSubscriber(rep.Leased)[id]
-				if len(rep.Leased) < q.Rooms.Total && n < 10 && holds[id]+n < left {
-					rt.Fatalf("%s got %d and holds %d, with %d still free", id, n, holds[id], left)
-				}
-			}
-			w.audit()
-		})
+		}
+		w.audit()
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
@@ -24,6 +25,19 @@ func contract(t *testing.T, opts schedule.Options, test func(t *testing.T, w *wo
 	t.Helper()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		test(t, newWorld(t, rdb, opts))
+	})
+}
+
+// walk runs random sequences on a real redis-server, empty at each beginning. The
+// stand-in interprets the same scripts ten times as slowly: there TestModel is enough.
+func walk(t *testing.T, test func(rt *rapid.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	rdb := redistest.Server(t).Client()
+	rapid.Check(t, func(rt *rapid.T) {
+		if err := redistest.Flush(t.Context(), rdb); err != nil {
+			t.Fatal(err)
+		}
+		test(rt, rdb)
 	})
 }
 
