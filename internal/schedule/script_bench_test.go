@@ -26,8 +26,9 @@ func BenchmarkScripts(b *testing.B) {
 
 // benchmarkRoad uses 10 subscribers in one partition, as known as can be.
 func benchmarkRoad(b *testing.B, batch int) {
+	b.Helper()
 	const all, subs = 512, 10
-	r := benchRoad{B: b, ctx: context.Background(), rdb: redistest.Server(b).Client(), cost: map[string]float64{}}
+	r := benchRoad{B: b, ctx: b.Context(), rdb: redistest.Server(b).Client(), cost: map[string]float64{}}
 	var err error
 	r.Engine, err = schedule.Open(r.ctx, r.rdb, schedule.Options{Partitions: 1, InitialCap: 1000})
 	r.must(err)
