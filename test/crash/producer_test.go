@@ -106,7 +106,8 @@ func (r *receiver) serve(w http.ResponseWriter, req *http.Request) {
 	id := req.Header.Get("Webhook-Id")
 	r.mu.Lock()
 	r.requests[id]++
-	fails := strings.HasPrefix(req.URL.Path, "/never") || (r.requests[id] == 1 && id != "" && id[len(id)-1]%4 == 0)
+	// The last digit of an id has one bit only, the one before it five.
+	fails := strings.HasPrefix(req.URL.Path, "/never") || (r.requests[id] == 1 && len(id) > 1 && id[len(id)-2]%4 == 0)
 	r.had[id] = r.had[id] || !fails
 	r.mu.Unlock()
 	if fails {
