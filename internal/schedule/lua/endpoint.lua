@@ -46,7 +46,7 @@ local function fail(s, leased, probe, draw)
     if probe then s.open, s.step = NOW + rest(s, draw), s.step + 1 end
   else
     s.fails = s.fails + 1
-    if s.fails >= num(s.bf) then
+    if s.fails >= s.bf + 0 then
       s.open, s.step, s.fails, s.changed = NOW + rest(s, draw), s.step + 1, 0, NOW
     end
   end

@@ -19,7 +19,7 @@ local filled = {} -- pending deliveries of one on hold
 
 -- make_one makes one delivery; false if it is left out.
 local function make_one(event, accepted, bury_now, body, id, sub, exp)
-  local text = format(HEADER, 's', 'f', accepted, exp, event, sub)
+  local text = 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub
   local s = subscriber(sub)
   if not s or s.tomb then
     -- Deleted between plan and enqueue: accepted, and cancelled at once.
@@ -49,7 +49,12 @@ local function make_one(event, accepted, bury_now, body, id, sub, exp)
     redis.call('ZADD', T .. 'expiry', exp, sub)
   end
   redis.call('ZADD', queue(s, 'f'), accepted, id)
-  touch(s, 'f')
+  -- Behind others it changes nothing of where its subscriber stands: 15 us saved for
+  -- each delivery of a backlog.
+  if s.place.f == '-' or s.place.f == 'q' or s.since > 0 or
+    redis.call('ZRANGE', queue(s, 'f'), '0', '0')[1] == id then
+    touch(s, 'f')
+  end
   count('accepted', 1)
   count('pending', 1)
   return true

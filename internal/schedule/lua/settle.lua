@@ -43,8 +43,27 @@ local function late_success(r, fence, status, attempt)
   return 'applied_late'
 end
 
+-- first_success settles what most are, a 2xx at the first attempt: the same as below,
+-- but the record is not taken apart (9 us of 25). It says false if this is none.
+local FIRST = '^l(%a %d+ %d+ %S+ (%S+) %d+ 1 1) 0 (0 0 0 0 0 %d+ (%d+)) '
+
+local function first_success(id, text, fence, flags, status, attempt, took)
+  if fence ~= '1' or flags ~= '+' or attempt ~= '' then return false end
+  local head, sub, times, leased = string.match(text, FIRST)
+  if not head then return false end
+  local ended, probe = end_lease({id = id, sb = sub})
+  if ended then observe(subscriber(sub), '+', took + 0, 0, false, leased + 0, probe, draw) end
+  redis.call('ZREM', T .. 'pend:' .. sub, id)
+  redis.call('SET', T .. 'd:' .. id, format('d%s 1 %s %s %s delivered - -', head, times, NOWS, status), 'PX', retention)
+  count('pending', -1)
+  count('delivered', 1)
+  return true
+end
+
 local function settle(id, fence, next, due, flags, outcome, status, reason, attempt, body, took, wait)
-  local r = record(id)
+  local text = redis.call('GET', T .. 'd:' .. id)
+  if text and next == 'd' and first_success(id, text, fence, flags, status, attempt, took) then return 'applied' end
+  local r = text and decode(id, text)
   if not r then return 'missing' end
   local at_fence = fence == r.dc
   local reclaim, blame = string.find(flags, 'r', 1, true), string.sub(flags, 1, 1)

@@ -9,8 +9,6 @@ local TERMS = '^(%S+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01])$'
 local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S)$'
 local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+)$'
 
-local num = tonumber
-
 local subs = {}    -- loaded in this run, by id
 local touched = {} -- to be put in place by finish()
 local deltas = {}  -- of the ledger
@@ -29,9 +27,9 @@ local function trouble(s, text)
   local cut, fails, disabled, throttled, open, step, changed, since, held
   cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held = string.match(text, GUARD)
   s.disabled = disabled == '1'
-  s.cut, s.fails, s.throttled = num(cut), num(fails), num(throttled)
-  s.open, s.step, s.changed = num(open), num(step), num(changed)
-  s.since, s.held = num(since), num(held)
+  s.cut, s.fails, s.throttled = cut + 0, fails + 0, throttled + 0
+  s.open, s.step, s.changed = open + 0, step + 0, changed + 0
+  s.since, s.held = since + 0, held + 0
 end
 
 local function subscriber(id)
@@ -42,17 +40,17 @@ local function subscriber(id)
   local n, vt, turn, win, lat, tat, stood, pf, pr, pd = string.match(h[3], RUN)
   local s = {
     id = id, v = h[1], cls = cls, tomb = h[5] == '1', paused = paused == '1',
-    max = num(max),      -- max_in_flight
-    lt = num(lt),        -- lease time, ms
-    em = num(em),        -- ms between attempts at its rate, 0 without one
-    burst = num(burst),  -- attempts that may go at once under a rate
+    max = max + 0,       -- max_in_flight
+    lt = lt,             -- lease time, ms
+    em = em + 0,         -- ms between attempts at its rate, 0 without one
+    burst = burst + 0,   -- attempts that may go at once under a rate
     bf = bf, mh = mh,    -- breaker_failures and max_held, as strings
-    n = num(n),          -- leases open now
-    vt = num(vt),        -- virtual time: service received so far
-    turn = num(turn),    -- of the last four turns, which this was
-    win = num(win),      -- in-flight cap as it stands, in 1/10000
-    lat = num(lat),      -- how long an attempt takes, ms; 0: not known
-    tat = num(tat),      -- when its next token would be due at its rate (GCRA)
+    n = n + 0,           -- leases open now
+    vt = vt + 0,         -- virtual time: service received so far
+    turn = turn + 0,     -- of the last four turns, which this was
+    win = win + 0,       -- in-flight cap as it stands, in 1/10000
+    lat = lat + 0,       -- how long an attempt takes, ms; 0: not known
+    tat = tat + 0,       -- when its next token would be due at its rate (GCRA)
     stood = stood, place = {f = pf, r = pr, d = pd}, dirty = {},
   }
   trouble(s, h[4])
@@ -139,7 +137,7 @@ local fed = {} -- know what it has read before
 local vclock   -- virtual time of the partition: that of the last turn given
 
 local function virtual_now()
-  if not vclock then vclock = num(redis.call('GET', T .. 'vclock') or 0) end
+  if not vclock then vclock = (redis.call('GET', T .. 'vclock') or 0) + 0 end
   return vclock
 end
 
@@ -157,7 +155,7 @@ end
 local function put(s, lane, stands, till)
   local was, is, at = s.place[lane], stands, till
   local head = redis.call('ZRANGE', queue(s, lane), 0, 0, 'WITHSCORES')
-  local due = head[2] and num(head[2])
+  local due = head[2] and head[2] + 0
   if not due then is = '-'
   elseif due > NOW and (is == 'y' or is == 's') then is = 'q'
   elseif due > NOW and is == 'p' then is = 'u' end
@@ -239,7 +237,7 @@ local function next_due()
   local soonest = 0
   for _, lane in ipairs(LANES) do
     local head = redis.call('ZRANGE', T .. 'due:' .. lane, 0, 0, 'WITHSCORES')
-    local at = head[2] and num(head[2])
+    local at = head[2] and head[2] + 0
     if at and (soonest == 0 or at < soonest) then soonest = at end
   end
   return soonest
