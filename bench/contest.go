@@ -43,7 +43,7 @@ func (s *stack) post(ctx context.Context, n int, most int64) error {
 				}
 			}
 			id := fmt.Sprintf("evt_%020d_%08d", tag, i)
-			if err := s.call(ctx, "/v1/events", event("bench.ten", id), 202); err != nil {
+			if err := s.call(ctx, "/v1/events", event(s.kinds[int(i)%len(s.kinds)], id), 202); err != nil {
 				return err
 			}
 			accepted.Add(1)

@@ -58,9 +58,11 @@ func main() {
 	exit(parent())
 }
 
-// children are what this binary is when it starts itself.
+// children are what this binary is when it starts itself; the last three are runs of
+// their own, for people.
 var children = map[string]func([]string) error{
 	"sink": sinkMain, "ceiling": ceilingMain, "asynq": asynqMain,
+	"scale": scaleMain, "cluster": clusterMain, "soak": soakMain,
 }
 
 func exit(err error) {
@@ -129,12 +131,8 @@ func parent() error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := untilStopped()
 	defer cancel()
-	go endWithParent(ctx, cancel)
-
 	b, err := newBench(ctx, o)
 	if err != nil {
 		return err
@@ -147,6 +145,14 @@ func parent() error {
 		return err
 	}
 	return b.report(os.Stdout)
+}
+
+// untilStopped ends with a signal, or with whoever started this.
+func untilStopped() (context.Context, func()) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(ctx)
+	go endWithParent(ctx, cancel)
+	return ctx, func() { cancel(); stop() }
 }
 
 // endWithParent cancels when `go run` was killed: it hands on no SIGTERM, and a

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -56,4 +57,17 @@ func inMemory(dir string) bool {
 	const tmpfs = 0x01021994
 	var fs syscall.Statfs_t
 	return syscall.Statfs(dir, &fs) == nil && fs.Type == tmpfs
+}
+
+// saveAs writes <name>.json and <name>.md.
+func (b *bench) saveAs(name, md string, result any) error {
+	if err := os.MkdirAll(b.o.out, 0o755); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(result, "", "  ")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(b.o.out, name+".json"), append(text, '\n'), 0o644),
+		os.WriteFile(filepath.Join(b.o.out, name+".md"), []byte(md), 0o644))
 }

@@ -64,7 +64,7 @@ type store struct {
 }
 
 // startRedis starts one with appendfsync as named, or with no file for "none".
-func startRedis(ctx context.Context, dir, fsync string) (*store, error) {
+func startRedis(ctx context.Context, dir, fsync string, more ...string) (*store, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -78,6 +78,7 @@ func startRedis(ctx context.Context, dir, fsync string) (*store, error) {
 	} else {
 		args = append(args, "--appendonly", "yes", "--appendfsync", fsync)
 	}
+	args = append(args, more...)
 	s := &store{addr: "127.0.0.1:" + port}
 	if s.child, err = spawn(dir, "redis", "redis-server", args...); err != nil {
 		return nil, err
@@ -103,7 +104,10 @@ type stack struct {
 	b          *bench
 	dir        string
 	fsync      string
-	redis      *store
+	layout     layout
+	redis      *store   // the first of nodes
+	nodes      []*store // all primaries
+	kinds      []string // event types that post takes in turn, each with ten subscribers
 	engine     *schedule.Engine
 	api        *child
 	dispatcher *child
@@ -112,19 +116,23 @@ type stack struct {
 }
 
 // startStack starts Redis and the API, without a dispatcher.
-func (b *bench) startStack(ctx context.Context, fsync string) (s *stack, err error) {
+func (b *bench) startStack(ctx context.Context, fsync string) (*stack, error) {
+	return b.startStackOn(ctx, fsync, layout{})
+}
+
+func (b *bench) startStackOn(ctx context.Context, fsync string, l layout) (s *stack, err error) {
 	b.made++
-	s = &stack{b: b, fsync: fsync, dir: filepath.Join(b.dir, fmt.Sprintf("fanout-%d", b.made))}
+	s = &stack{b: b, fsync: fsync, layout: l, kinds: []string{"bench.ten"}, dir: filepath.Join(b.dir, fmt.Sprintf("fanout-%d", b.made))}
 	s.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 	defer func() {
 		if err != nil {
 			s.stop()
 		}
 	}()
-	if s.redis, err = startRedis(ctx, s.dir, fsync); err != nil {
+	if err := s.startNodes(ctx); err != nil {
 		return nil, err
 	}
-	if s.engine, err = schedule.Open(ctx, s.redis.rdb, schedule.Options{}); err != nil {
+	if s.engine, err = schedule.Open(ctx, s.client(), schedule.Options{Partitions: l.partitions}); err != nil {
 		return nil, err
 	}
 	var port string
@@ -146,8 +154,9 @@ func (s *stack) product(ctx context.Context, name string, args ...string) (*chil
 	if err != nil {
 		return nil, "", err
 	}
-	args = append(args, "--redis-addr="+s.redis.addr, "--listen=127.0.0.1:"+port, "--log-level="+s.b.o.logs,
+	args = append(args, "--listen=127.0.0.1:"+port, "--log-level="+s.b.o.logs,
 		"--allow-http", "--allow-any-port", "--allow-cidr=127.0.0.0/8")
+	args = append(args, s.redisFlags()...)
 	if s.fsync == "none" {
 		args = append(args, "--redis-allow-unsafe")
 	}
@@ -184,7 +193,9 @@ func (s *stack) stop() {
 	}
 	s.dispatcher.stop()
 	s.api.stop()
-	s.redis.stop()
+	for _, n := range s.nodes {
+		n.stop()
+	}
 	if s.http != nil {
 		s.http.CloseIdleConnections()
 	}
