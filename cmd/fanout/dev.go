@@ -87,7 +87,7 @@ func (c *devCmd) stages(
 	ctx context.Context, addr string, durable bool, ln net.Listener, logger *slog.Logger,
 ) ([]boot.Stage, boot.Stage, error) {
 	cfg := boot.Common{
-		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 4, PoolSize: 32, AllowUnsafe: !durable},
+		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 1, PoolSize: 32, AllowUnsafe: !durable},
 		Classes: boot.Classes{"standard": time.Minute},
 	}
 	loopback := role.Endpoint{

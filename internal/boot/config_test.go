@@ -59,7 +59,7 @@ func TestPrecedence(t *testing.T) { //nolint:paralleltest // it sets variables
 		args            []string
 		want            int
 	}{
-		{"default", "", "", nil, 4},
+		{"default", "", "", nil, 1},
 		{"file over default", file, "", nil, 7},
 		{"environment over file", file, "8", nil, 8},
 		{"flag over environment and file", file, "8", []string{"--redis-partitions=9"}, 9},

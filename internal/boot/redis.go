@@ -26,7 +26,7 @@ type Redis struct {
 	Password     string        `env:"FANOUT_REDIS_PASSWORD" help:"Password; better in the variable or in --redis-password-file, as other users see a command line." placeholder:"SECRET"`
 	PasswordFile string        `env:"FANOUT_REDIS_PASSWORD_FILE" help:"File that holds the password." placeholder:"FILE"`
 	TLS          bool          `env:"FANOUT_REDIS_TLS" help:"Connect by TLS, trusting the system's certificates (SSL_CERT_FILE replaces them)."`
-	Partitions   int           `default:"4" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 4 for one Redis, 48 for a cluster."`
+	Partitions   int           `default:"1" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 1 for one Redis, 48 for a cluster."`
 	PoolSize     int           `default:"32" env:"FANOUT_REDIS_POOL_SIZE" help:"Connections to each node."`
 	WaitReplicas int           `default:"0" env:"FANOUT_REDIS_WAIT_REPLICAS" help:"Replicas that must have an event before it is answered 202; else 503. With 0 a failover may lose what was accepted just before."`
 	WaitTimeout  time.Duration `default:"1s" env:"FANOUT_REDIS_WAIT_TIMEOUT" help:"How long to wait for them, at most 2s."`

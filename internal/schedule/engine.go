@@ -24,8 +24,9 @@ const wakeChannel = "fo:wake"
 
 // Options of an Engine. Zero values take the defaults.
 type Options struct {
-	// Partitions is P: 4 suits one Redis, 48 a cluster. It is written down at the
-	// first start and cannot be changed after it.
+	// Partitions is P: 1 suits one Redis, since a call is for one partition, and few full
+	// calls cost it less than many small ones (a fifth less CPU with 1 than with 4); 48
+	// suits a cluster. It is written down at the first start and cannot be changed.
 	Partitions int
 	// DeliveredRetention is how long the record of a delivered or cancelled
 	// delivery is kept; default 24 h. It bounds how late a 2xx is still counted.
@@ -55,7 +56,7 @@ type Options struct {
 
 func (o *Options) defaults() error {
 	if o.Partitions == 0 {
-		o.Partitions = 4
+		o.Partitions = 1
 	}
 	if o.DeliveredRetention == 0 {
 		o.DeliveredRetention = 24 * time.Hour
