@@ -120,7 +120,7 @@ func (p *partition) dueBy(at time.Time) {
 
 // free gives slots back, all under one ring, so that the next call asks for all
 // of them at once.
-func (b *board) free(leases ...lease) {
+func (b *board) free(leases ...*lease) {
 	b.mu.Lock()
 	for _, l := range leases {
 		b.slots.release(l.slot)
@@ -133,7 +133,7 @@ func (b *board) free(leases ...lease) {
 }
 
 // landed notes that a lease's request is over.
-func (b *board) landed(l lease) {
+func (b *board) landed(l *lease) {
 	b.mu.Lock()
 	b.slots.landed(l.slot)
 	b.mu.Unlock()
@@ -257,7 +257,7 @@ func (b *board) next(now time.Time, safety time.Duration) time.Duration {
 // may be in use by now. Lost is how many requests stand unanswered.
 func (b *board) answered(
 	reqs []schedule.LeaseRequest, replies []schedule.LeaseReply, again bool, asked, at time.Time,
-) (got, surplus []lease, lost int) {
+) (got, surplus []*lease, lost int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	missed := false
@@ -269,7 +269,7 @@ func (b *board) answered(
 		}
 		p.learn(replies[i], at)
 		for _, d := range replies[i].Leased {
-			l := lease{Leased: d, partition: req.Partition, clock: clock{replies[i].Now, at, at.Sub(asked)}}
+			l := &lease{Leased: d, partition: req.Partition, clock: clock{replies[i].Now, at, at.Sub(asked)}}
 			if l.slot = b.slots.take(req.Partition, d, at); l.slot != nil {
 				got = append(got, l)
 			} else {

@@ -119,8 +119,8 @@ type Dispatcher struct {
 	log     *slog.Logger
 	tracer  trace.Tracer
 
-	started  atomic.Bool
-	attempts sync.WaitGroup
+	started atomic.Bool
+	crew    *crew
 }
 
 // life is the three ends of a run, in the order in which a stop lets them come.
@@ -139,6 +139,8 @@ func New(s Scheduler, dir Directory, send Sender, opts Options) *Dispatcher {
 		log:     opts.Logger.With("worker", opts.Worker),
 		tracer:  opts.TracerProvider.Tracer("github.com/fanout/fanout/internal/dispatch"),
 	}
+	d.crew = newCrew(d.attempt)
+	d.crew = newCrew(d.attempt)
 	d.health = newHealth(d.log)
 	d.judge = &judge{worker: opts.Worker, version: opts.Version, metrics: d.metrics, log: d.log}
 	d.loop = newLoop(s, opts, d)
@@ -179,7 +181,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	// Each wait lets nobody add to the next: loops begin attempts, and attempts
 	// begin flushes.
 	loops.Wait()
-	d.attempts.Wait()
+	d.crew.end()
 	d.settler.flushes.Wait()
 	if n := d.settler.dropped.Load() - before; n > 0 {
 		return fmt.Errorf("%w: %d", ErrUnsettled, n)
@@ -192,8 +194,8 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) Ready() error { return d.health.err() }
 
 // begin starts one attempt per lease. Their slots are taken already.
-func (d *Dispatcher) begin(ends life, leases []lease) {
+func (d *Dispatcher) begin(ends life, leases []*lease) {
 	for _, l := range leases {
-		d.attempts.Go(func() { d.attempt(ends, l) })
+		d.crew.begin(ends, l)
 	}
 }

@@ -18,7 +18,7 @@ type lease struct {
 	slot      *slot
 }
 
-func (l lease) claim() schedule.Claim { return schedule.Claim{ID: l.ID, Fence: l.Fence()} }
+func (l *lease) claim() schedule.Claim { return schedule.Claim{ID: l.ID, Fence: l.Fence()} }
 
 // loop asks for leases. It is one goroutine that sleeps until the bell rings or
 // its timer runs out; everybody else changes the board and rings. At most one
@@ -31,7 +31,7 @@ type loop struct {
 	sched    Leaser
 	worker   string
 	safety   time.Duration
-	begin    func(life, []lease)
+	begin    func(life, []*lease)
 	giveBack func(ctx context.Context, partition int, claims []schedule.Claim, why releaseReason)
 	health   *health
 	metrics  *metrics
@@ -112,7 +112,7 @@ func (l *loop) call(ends life, reqs []schedule.LeaseRequest, again bool) {
 }
 
 // handBack releases leases, a call per partition.
-func (l *loop) handBack(ends life, leases []lease, why releaseReason) {
+func (l *loop) handBack(ends life, leases []*lease, why releaseReason) {
 	byPartition := map[int][]schedule.Claim{}
 	for _, ls := range leases {
 		byPartition[ls.partition] = append(byPartition[ls.partition], ls.claim())

@@ -38,7 +38,17 @@ type metrics struct {
 	attempts, settles, retries, deaths, releases, faults *prometheus.CounterVec
 	leasesLost, leaseCalls, leaseErrors                  prometheus.Counter
 	duration, age                                        *prometheus.HistogramVec
-	slots                                                *prometheus.GaugeVec
+	slots                                                [len(poolLabels)][len(laneNames)]prometheus.Gauge
+
+	// byClass are the series of each class, looked up once: a look for a series by
+	// the text of its labels cost as much as all else that is counted of an attempt.
+	byClass map[string]*classMetrics
+}
+
+// classMetrics are the series of one class.
+type classMetrics struct {
+	attempts      map[delivery.Outcome]prometheus.Counter
+	duration, age prometheus.Observer
 }
 
 func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics {
@@ -70,9 +80,15 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 			Name: "fanout_delivery_age_seconds", Help: "From an event's accept to the success of its delivery.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"class"}),
-		slots: f.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "fanout_slots", Help: "Slots in use, by lane, and whether their subscriber is slow.",
-		}, []string{"lane", "pool"}),
+		byClass: map[string]*classMetrics{},
+	}
+	slots := f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "fanout_slots", Help: "Slots in use, by lane, and whether their subscriber is slow.",
+	}, []string{"lane", "pool"})
+	for p, label := range poolLabels {
+		for i, lane := range laneNames {
+			m.slots[p][i] = slots.WithLabelValues(string(lane), label)
+		}
 	}
 	f.NewGauge(prometheus.GaugeOpts{
 		Name: "fanout_slots_limit", Help: "Slots that this worker has.",
@@ -84,19 +100,17 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 // initialise makes every series.
 func (m *metrics) initialise() {
 	for _, c := range m.classes {
-		m.duration.WithLabelValues(c)
-		m.age.WithLabelValues(c)
+		m.byClass[c] = &classMetrics{
+			attempts: map[delivery.Outcome]prometheus.Counter{},
+			duration: m.duration.WithLabelValues(c), age: m.age.WithLabelValues(c),
+		}
 	}
 	for o := range delivery.Facts {
 		for _, c := range m.classes {
-			m.attempts.WithLabelValues(c, string(o))
+			m.byClass[c].attempts[o] = m.attempts.WithLabelValues(c, string(o))
 		}
 		m.retries.WithLabelValues(string(o))
 		m.deaths.WithLabelValues(string(o))
-	}
-	for _, l := range delivery.Lanes {
-		m.slots.WithLabelValues(string(l), string(fastPool))
-		m.slots.WithLabelValues(string(l), string(slowPool))
 	}
 	for _, r := range []schedule.SettleResult{
 		schedule.Applied, schedule.AppliedOld, schedule.Already, schedule.Stale, schedule.NotExpired, schedule.Missing, resultDropped,
@@ -110,12 +124,17 @@ func (m *metrics) initialise() {
 	m.faults.WithLabelValues(faultImpossible)
 }
 
-// class is the label for a subscriber's class: bounded, whatever is configured.
-func (m *metrics) class(c string) string {
-	if slices.Contains(m.classes, c) {
-		return c
+// class gives the series of a subscriber's class: bounded, whatever is configured.
+func (m *metrics) class(c string) *classMetrics {
+	if known, ok := m.byClass[c]; ok {
+		return known
 	}
-	return otherClass
+	return m.byClass[otherClass]
+}
+
+// attempt counts one by what it came to.
+func (m *classMetrics) attempt(o delivery.Outcome) {
+	m.attempts[delivery.Outcome(outcomeLabel(o))].Inc()
 }
 
 // outcomeLabel keeps an outcome that nobody knows from making a series.

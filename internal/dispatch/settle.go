@@ -24,7 +24,7 @@ const releaseFor = 10 * time.Second
 
 // settlement is a verdict on its way home.
 type settlement struct {
-	lease
+	*lease
 	verdict schedule.Verdict
 }
 
@@ -67,7 +67,7 @@ func newSettler(s Settler, partitions int, l *loop, d *Dispatcher) *settler {
 
 // add sends a verdict on its way. Its lease's slot is freed when it is home, or
 // given up.
-func (s *settler) add(ctx context.Context, l lease, v schedule.Verdict) {
+func (s *settler) add(ctx context.Context, l *lease, v schedule.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := &s.queues[l.partition]
@@ -216,7 +216,7 @@ func (s *settler) free(batch []settlement) {
 	if len(batch) == 0 {
 		return
 	}
-	leases := make([]lease, len(batch))
+	leases := make([]*lease, len(batch))
 	for i, b := range batch {
 		leases[i] = b.lease
 	}

@@ -21,21 +21,44 @@ const hangAfter = time.Second
 // share only when little is free, and then all are told.
 const hog = 8
 
-// pool says whose slots a lease is counted in; a metric label.
-type pool string
+// pool says whose slots a lease is counted in.
+type pool int
 
 const (
-	fastPool pool = "fast"
-	slowPool pool = "slow"
+	fastPool pool = iota
+	slowPool
 )
+
+// poolLabels are the pools as they stand on a metric.
+var poolLabels = [...]string{fastPool: "fast", slowPool: "slow"}
+
+// byLane holds a number for each lane. Slots are counted three times in an attempt,
+// under the board's mutex: with maps by pool and lane, and a look for the metric each
+// time, that was 2.5 % of the CPU of a delivery.
+type byLane [len(laneNames)]int
+
+// laneNames are the lanes as delivery.Lanes has them.
+var laneNames = [...]delivery.Lane{delivery.Fresh, delivery.Retry, delivery.Redrive}
+
+// laneIndex is a lane's place in byLane. One that nobody knows counts as fresh.
+func laneIndex(l delivery.Lane) int {
+	switch l {
+	case delivery.Retry:
+		return 1
+	case delivery.Redrive:
+		return 2
+	default:
+		return 0
+	}
+}
 
 // slots counts leases held: by pool and lane, and by subscriber. The board's mutex
 // guards it.
 type slots struct {
 	total     int
-	limit     map[delivery.Lane]int
+	limit     byLane
 	slowLimit int
-	used      map[pool]map[delivery.Lane]int
+	used      [len(poolLabels)]byLane
 	inUse     int
 	holders   map[string]*holder
 	// out are the leases whose request may be on the wire, the oldest first.
@@ -45,11 +68,12 @@ type slots struct {
 
 // holder is a subscriber that holds slots.
 type holder struct {
-	partition int
-	lanes     map[delivery.Lane]int
-	slots     int
-	slow      bool // as the scheduler said last
-	hanging   int  // requests that have been out for longer than hangAfter
+	subscriber string
+	partition  int
+	lanes      byLane
+	slots      int
+	slow       bool // as the scheduler said last
+	hanging    int  // requests that have been out for longer than hangAfter
 }
 
 func (h *holder) pool() pool {
@@ -61,11 +85,11 @@ func (h *holder) pool() pool {
 
 // slot is one that is taken.
 type slot struct {
-	subscriber string
-	lane       delivery.Lane
-	since      time.Time
-	told       time.Duration // for how long it was out when the scheduler was told last
-	out        *list.Element
+	holder *holder
+	lane   int // laneIndex
+	since  time.Time
+	told   time.Duration // for how long it was out when the scheduler was told last
+	out    *list.Element
 }
 
 // newSlots gives fresh work all slots, and the other lanes a share that keeps a
@@ -75,12 +99,9 @@ func newSlots(o Options, m *metrics) *slots {
 		return min(max(int(float64(o.Slots)*share), 1), o.Slots)
 	}
 	return &slots{
-		total: o.Slots,
-		limit: map[delivery.Lane]int{
-			delivery.Fresh: o.Slots, delivery.Retry: part(o.RetryShare), delivery.Redrive: part(o.RedriveShare),
-		},
+		total:     o.Slots,
+		limit:     byLane{o.Slots, part(o.RetryShare), part(o.RedriveShare)},
 		slowLimit: part(slowShare),
-		used:      map[pool]map[delivery.Lane]int{fastPool: {}, slowPool: {}},
 		holders:   map[string]*holder{},
 		out:       list.New(),
 		metrics:   m,
@@ -94,7 +115,8 @@ func (s *slots) free() int { return s.total - s.inUse }
 func (s *slots) rooms() schedule.Rooms {
 	free := s.free()
 	lane := func(l delivery.Lane) int {
-		return max(min(free, s.limit[l]-s.used[fastPool][l]-s.used[slowPool][l]), 0)
+		i := laneIndex(l)
+		return max(min(free, s.limit[i]-s.used[fastPool][i]-s.used[slowPool][i]), 0)
 	}
 	slow := 0
 	for _, n := range s.used[slowPool] {
@@ -128,16 +150,16 @@ func (s *slots) take(partition int, l schedule.Leased, now time.Time) *slot {
 	}
 	h := s.holders[l.SubscriberID]
 	if h == nil {
-		h = &holder{partition: partition, lanes: map[delivery.Lane]int{}}
+		h = &holder{subscriber: l.SubscriberID, partition: partition}
 		s.holders[l.SubscriberID] = h
 	}
+	t := &slot{holder: h, lane: laneIndex(l.Lane), since: now}
 	s.move(h, func() {
 		h.slow = l.Slow
-		h.lanes[l.Lane]++
+		h.lanes[t.lane]++
 		h.slots++
 	})
 	s.inUse++
-	t := &slot{subscriber: l.SubscriberID, lane: l.Lane, since: now}
 	t.out = s.out.PushBack(t)
 	return t
 }
@@ -150,39 +172,40 @@ func (s *slots) landed(t *slot) {
 	s.out.Remove(t.out)
 	t.out = nil
 	if t.told > 0 {
-		h := s.holders[t.subscriber]
-		s.move(h, func() { h.hanging-- })
+		s.move(t.holder, func() { t.holder.hanging-- })
 	}
 }
 
 // release gives a slot back.
 func (s *slots) release(t *slot) {
 	s.landed(t)
-	h := s.holders[t.subscriber]
+	h := t.holder
 	s.move(h, func() {
 		h.lanes[t.lane]--
 		h.slots--
 	})
 	s.inUse--
 	if h.slots == 0 {
-		delete(s.holders, t.subscriber)
+		delete(s.holders, h.subscriber)
 	}
 }
 
 // move changes a holder, and what is counted of it in its pool with it.
 func (s *slots) move(h *holder, change func()) {
-	for lane, n := range h.lanes {
-		s.used[h.pool()][lane] -= n
-	}
 	was := h.pool()
+	for lane, n := range h.lanes {
+		s.used[was][lane] -= n
+	}
 	change()
 	is := h.pool()
 	for lane, n := range h.lanes {
 		s.used[is][lane] += n
 	}
 	for lane := range h.lanes {
-		s.metrics.slots.WithLabelValues(string(lane), string(was)).Set(float64(s.used[was][lane]))
-		s.metrics.slots.WithLabelValues(string(lane), string(is)).Set(float64(s.used[is][lane]))
+		s.metrics.slots[was][lane].Set(float64(s.used[was][lane]))
+		if is != was {
+			s.metrics.slots[is][lane].Set(float64(s.used[is][lane]))
+		}
 	}
 }
 
@@ -199,7 +222,7 @@ func (s *slots) hangs(now time.Time) map[int]map[string]time.Duration {
 		if t.told > 0 && age < 2*t.told {
 			continue
 		}
-		h := s.holders[t.subscriber]
+		h := t.holder
 		if t.told == 0 {
 			s.move(h, func() { h.hanging++ })
 		}
@@ -210,7 +233,7 @@ func (s *slots) hangs(now time.Time) map[int]map[string]time.Duration {
 		if found[h.partition] == nil {
 			found[h.partition] = map[string]time.Duration{}
 		}
-		found[h.partition][t.subscriber] = max(found[h.partition][t.subscriber], age)
+		found[h.partition][h.subscriber] = max(found[h.partition][h.subscriber], age)
 	}
 	return found
 }

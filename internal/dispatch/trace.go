@@ -14,27 +14,38 @@ import (
 
 const traceparentKey = "traceparent"
 
+// spanOptions are those of every attempt's span.
+var spanOptions = []trace.SpanStartOption{trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient)}
+
 // startSpan begins the attempt's span: a root of its own, linked to the ingest
 // span. An attempt may come hours after the event and hundreds may, so as
-// children they would make traces that no tool shows.
+// children they would make traces that no tool shows. What it says is put together
+// for a span that is kept alone: it was 2 % of the CPU of a delivery while tracing
+// is off.
 func (d *Dispatcher) startSpan(ctx context.Context, t *trial) (context.Context, trace.Span) {
-	opts := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes( // and no URL: its path and query may hold a token
+	traced, span := d.tracer.Start(ctx, "send webhook", spanOptions...)
+	if !span.SpanContext().IsValid() {
+		return ctx, span //nolint:spancheck // the caller ends it
+	}
+	if span.IsRecording() {
+		span.SetAttributes( // and no URL: its path and query may hold a token
 			attribute.String("delivery_id", t.ID), attribute.String("subscriber_id", t.SubscriberID),
 			attribute.String("event_id", t.EventID), attribute.Int("attempt", t.Attempts),
 			attribute.String("lane", string(t.Lane)),
-		),
+		)
+		carrier := propagation.MapCarrier{traceparentKey: t.body.Traceparent}
+		ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+		if ingest.IsValid() {
+			span.AddLink(trace.Link{SpanContext: ingest})
+		}
 	}
-	carrier := propagation.MapCarrier{traceparentKey: t.body.Traceparent}
-	ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier))
-	if ingest.IsValid() {
-		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: ingest}))
-	}
-	return d.tracer.Start(ctx, "send webhook", opts...) //nolint:spancheck // the caller ends it
+	return traced, span //nolint:spancheck // the caller ends it
 }
 
 func endSpan(span trace.Span, a webhook.Answer) {
+	if !span.IsRecording() {
+		return
+	}
 	span.SetAttributes(attribute.String("outcome", string(a.Outcome)))
 	if a.Status != 0 {
 		span.SetAttributes(attribute.Int("http.response.status_code", a.Status))
