@@ -3,7 +3,7 @@
 // It is the only owner of queue state in Redis, and the only package that talks
 // to Redis. Each transition of a delivery is one Lua script in lua/, atomic on
 // one slot; this package packs their arguments and reads their answers, and
-// decides nothing. Read lua/prelude.lua first, then lua/lease.lua and
+// decides nothing. Read lua/clock.lua first, then lua/lease.lua and
 // lua/settle.lua: that is the engine.
 //
 // All state of one subscriber lives in one of P partitions (see partition.go),

@@ -16,7 +16,7 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one transition: the prelude, then its own file.
+// script is one transition: the parts that it uses, then its own file.
 type script struct {
 	name, sha string
 }

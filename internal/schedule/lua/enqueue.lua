@@ -17,9 +17,40 @@ local retention = ARGV[1]
 local expiry = {} -- when a subscriber's first pending delivery expires, as known
 local filled = {} -- pending deliveries of one on hold
 
+-- store makes the delivery, and says whether it is the head of its lane.
+local function store(id, sub, accepted, exp, text)
+  redis.call('SET', T .. 'd:' .. id, text)
+  redis.call('ZADD', T .. 'pend:' .. sub, exp, id)
+  expiry[sub] = expiry[sub] or tonumber(redis.call('ZSCORE', T .. 'expiry', sub) or math.huge)
+  if num(exp) < expiry[sub] then
+    expiry[sub] = num(exp)
+    redis.call('ZADD', T .. 'expiry', exp, sub)
+  end
+  local queue = T .. 'q:f:' .. sub
+  redis.call('ZADD', queue, accepted, id)
+  count('accepted', 1)
+  count('pending', 1)
+  return redis.call('ZRANGE', queue, '0', '0')[1] == id
+end
+
+-- behind says whether others of the subscriber wait already for no more than a turn or
+-- for its cap. One more behind them changes nothing of where it stands, so the rest of
+-- what is known of it is not even read: half of the time saved for each delivery of a
+-- backlog (15 us of 31).
+local function behind(sub)
+  if subs[sub] then return false end
+  local h = redis.call('HMGET', T .. 'sub:' .. sub, 'terms', 'run', 'guard', 'tomb')
+  return h[1] and h[2] and not h[3] and not h[4] and string.sub(h[1], -1) == '0' and
+    string.find(string.sub(h[2], -3, -3), '[ysl]') == 1
+end
+
 -- make_one makes one delivery; false if it is left out.
 local function make_one(event, accepted, bury_now, body, id, sub, exp)
   local text = 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub
+  if behind(sub) then
+    if store(id, sub, accepted, exp, text) then touch(subscriber(sub), 'f') end
+    return true
+  end
   local s = subscriber(sub)
   if not s or s.tomb then
     -- Deleted between plan and enqueue: accepted, and cancelled at once.
@@ -41,22 +72,8 @@ local function make_one(event, accepted, bury_now, body, id, sub, exp)
     end
     filled[sub] = filled[sub] + 1
   end
-  redis.call('SET', T .. 'd:' .. id, text)
-  redis.call('ZADD', T .. 'pend:' .. sub, exp, id)
-  expiry[sub] = expiry[sub] or tonumber(redis.call('ZSCORE', T .. 'expiry', sub) or math.huge)
-  if tonumber(exp) < expiry[sub] then
-    expiry[sub] = tonumber(exp)
-    redis.call('ZADD', T .. 'expiry', exp, sub)
-  end
-  redis.call('ZADD', queue(s, 'f'), accepted, id)
-  -- Behind others it changes nothing of where its subscriber stands: 15 us saved for
-  -- each delivery of a backlog.
-  if s.place.f == '-' or s.place.f == 'q' or s.since > 0 or
-    redis.call('ZRANGE', queue(s, 'f'), '0', '0')[1] == id then
-    touch(s, 'f')
-  end
-  count('accepted', 1)
-  count('pending', 1)
+  local first = store(id, sub, accepted, exp, text)
+  if first or s.place.f == '-' or s.place.f == 'q' or s.since > 0 then touch(s, 'f') end
   return true
 end
 
