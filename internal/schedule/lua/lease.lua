@@ -25,12 +25,24 @@ local function add(id, text, s, till)
     id, text, s.v, till, (s.open > 0 or slow(s)) and 1 or 0
 end
 
+-- What this run has seen of the orders: of ready and slow, that nobody stands there; of
+-- due, when its first falls due. It holds until something is put there (fed), and saves
+-- the end of the run a third of its calls.
+local empty, first_due = {}, {}
+
+local function members(name)
+  if empty[name] and not fed[name] then return 0 end
+  return redis.call('ZCARD', T .. name)
+end
+
 local function close_reply()
   for _, lane in ipairs(LANES) do
-    reply[2] = reply[2] + redis.call('ZCARD', T .. 'ready:' .. lane)
-    reply[3] = reply[3] + redis.call('ZCARD', T .. 'slow:' .. lane)
+    reply[2] = reply[2] + members('ready:' .. lane)
+    reply[3] = reply[3] + members('slow:' .. lane)
+    local due = first_due[lane]
+    if not due or fed['due:' .. lane] then due = head_due(lane) end
+    if due > 0 and (reply[4] == 0 or due < reply[4]) then reply[4] = due end
   end
-  reply[4] = next_due()
   return reply
 end
 
@@ -67,7 +79,12 @@ end
 
 -- Promote: subscribers whose head fell due, or whose hold or rate may have ended.
 for _, lane in ipairs(LANES) do
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOWS, 'LIMIT', '0', '64')) do
+  local due = head_due(lane)
+  if due == 0 or due > NOW then
+    first_due[lane] = due
+    due = nil
+  end
+  for _, id in ipairs(due and redis.call('ZRANGEBYSCORE', T .. 'due:' .. lane, '-inf', NOWS, 'LIMIT', '0', '64') or {}) do
     -- It may stand in another lane's place already, and be put there again first:
     -- over maxmemory that would be the refused beginning (see clock.lua).
     redis.call('ZREM', T .. 'due:' .. lane, id)
@@ -107,6 +124,7 @@ local function turn_page(o)
   o.page = redis.call('ZRANGE', T .. o.name, o.skip, o.skip + PAGE - 1, 'WITHSCORES')
   o.at, o.since = 1, puts
   o.ended = #o.page < 2 * PAGE and puts
+  empty[o.name] = #o.page == 0 and o.skip == 0
   return #o.page > 0
 end
 

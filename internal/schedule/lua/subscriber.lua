@@ -172,6 +172,7 @@ local function put(s, lane, stands, till)
     if not READY[was] then woke = true end
   elseif ORDER[is] then
     redis.call('ZADD', T .. 'due:' .. lane, format('%d', math.max(due, at or 0)), s.id)
+    fed['due:' .. lane] = puts
   end
   s.place[lane] = is
 end
@@ -231,14 +232,19 @@ local function finish()
   if woke then redis.call('PUBLISH', 'fo:wake', T) end
 end
 
--- next_due is when the next head falls due, or a hold or a rate may end; 0 for
+-- head_due is when the first of a lane falls due, or its hold or rate may end; 0 for
 -- nothing.
+local function head_due(lane)
+  local head = redis.call('ZRANGE', T .. 'due:' .. lane, '0', '0', 'WITHSCORES')
+  return head[2] and head[2] + 0 or 0
+end
+
+-- next_due is the soonest of all lanes.
 local function next_due()
   local soonest = 0
   for _, lane in ipairs(LANES) do
-    local head = redis.call('ZRANGE', T .. 'due:' .. lane, 0, 0, 'WITHSCORES')
-    local at = head[2] and head[2] + 0
-    if at and (soonest == 0 or at < soonest) then soonest = at end
+    local at = head_due(lane)
+    if at > 0 and (soonest == 0 or at < soonest) then soonest = at end
   end
   return soonest
 end
