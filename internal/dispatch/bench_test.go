@@ -4,7 +4,6 @@ package dispatch
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"sync/atomic"
 	"syscall"
@@ -58,7 +57,7 @@ func (*stub) Send(ctx context.Context, r webhook.Request) webhook.Answer {
 // that passes says little; cpu-ns/op is what the process spent.
 func BenchmarkAttempt(b *testing.B) {
 	s := &stub{sub: sub("s1"), home: make(chan struct{}, 1)}
-	d := New(s, s, s, Options{Slots: batch, Logger: slog.New(slog.NewJSONHandler(io.Discard, nil)), Classes: []string{"standard"}})
+	d := New(s, s, s, Options{Slots: batch, Logger: slog.New(slog.DiscardHandler), Classes: []string{"standard"}})
 	ends := life{lease: b.Context(), send: b.Context(), settle: b.Context()}
 	now := time.Now()
 	reply := schedule.LeaseReply{Now: now}
@@ -71,7 +70,8 @@ func BenchmarkAttempt(b *testing.B) {
 	before := cpu(b)
 	n := 0
 	for b.Loop() {
-		if n++; n%batch != 0 { // one attempt is one operation
+		n++
+		if n%batch != 0 { // one attempt is one operation
 			continue
 		}
 		got, _, _ := d.loop.answered([]schedule.LeaseRequest{{}}, []schedule.LeaseReply{reply}, false, now, now)

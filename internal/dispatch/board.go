@@ -267,9 +267,10 @@ func (b *board) answered(
 			p.lost, missed = true, true
 			continue
 		}
-		p.learn(replies[i], at)
-		for _, d := range replies[i].Leased {
-			l := &lease{Leased: d, partition: req.Partition, clock: clock{replies[i].Now, at, at.Sub(asked)}}
+		reply := replies[i]
+		p.learn(reply, at)
+		for _, d := range reply.Leased {
+			l := &lease{Leased: d, partition: req.Partition, clock: clock{reply.Now, at, at.Sub(asked)}}
 			if l.slot = b.slots.take(req.Partition, d, at); l.slot != nil {
 				got = append(got, l)
 			} else {

@@ -25,7 +25,7 @@ var spanOptions = []trace.SpanStartOption{trace.WithNewRoot(), trace.WithSpanKin
 func (d *Dispatcher) startSpan(ctx context.Context, t *trial) (context.Context, trace.Span) {
 	traced, span := d.tracer.Start(ctx, "send webhook", spanOptions...)
 	if !span.SpanContext().IsValid() {
-		return ctx, span //nolint:spancheck // the caller ends it
+		return ctx, span
 	}
 	if span.IsRecording() {
 		span.SetAttributes( // and no URL: its path and query may hold a token
@@ -34,12 +34,12 @@ func (d *Dispatcher) startSpan(ctx context.Context, t *trial) (context.Context, 
 			attribute.String("lane", string(t.Lane)),
 		)
 		carrier := propagation.MapCarrier{traceparentKey: t.body.Traceparent}
-		ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), carrier))
+		ingest := trace.SpanContextFromContext(propagation.TraceContext{}.Extract(ctx, carrier))
 		if ingest.IsValid() {
 			span.AddLink(trace.Link{SpanContext: ingest})
 		}
 	}
-	return traced, span //nolint:spancheck // the caller ends it
+	return traced, span
 }
 
 func endSpan(span trace.Span, a webhook.Answer) {
