@@ -367,7 +367,7 @@ func (b *bench) reportLayouts(w io.Writer, all []layout, took map[layout][]sprea
 	}))
 	_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join(line, " "))
 	if err == nil && len(strays) > 0 {
-		err = fmt.Errorf("Redis answered with errors: %s", strings.Join(strays, ", "))
+		err = fmt.Errorf("errors of Redis: %s", strings.Join(strays, ", "))
 	}
 	return err
 }

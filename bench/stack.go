@@ -112,7 +112,9 @@ type stack struct {
 	api        *child
 	dispatcher *child
 	base       string // of the API
-	http       *http.Client
+	// apiPort and dispatcherPort are where metrics are told; set for the soak.
+	apiPort, dispatcherPort string
+	http                    *http.Client
 }
 
 // startStack starts Redis and the API, without a dispatcher.
