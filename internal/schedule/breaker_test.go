@@ -219,6 +219,26 @@ func TestProbeIsTheLeastTried(t *testing.T) {
 	})
 }
 
+// Every third probe is a retry, though fresh ones wait: an endpoint that fails at all
+// that it sees for the first time is found well by the others.
+func TestEveryThirdProbeIsARetry(t *testing.T) {
+	t.Parallel()
+	breakers(t, 12, func(w *world) {
+		w.fail(3, delivery.HTTP5xx)
+		w.advance(time.Hour) // the retries are due
+		for i, want := range []delivery.Lane{
+			delivery.Fresh, delivery.Fresh, delivery.Retry, delivery.Fresh, delivery.Fresh, delivery.Retry,
+		} {
+			w.untilProbe()
+			l := w.next()
+			if l.Lane != want {
+				w.Fatalf("probe %d is %s, want %s", i+1, l.Lane, want)
+			}
+			w.settle(schedule.Applied, failed(l, delivery.HTTP5xx))
+		}
+	})
+}
+
 // One that is alone is the probe each time.
 func TestOnlyDeliveryIsTheProbe(t *testing.T) {
 	t.Parallel()

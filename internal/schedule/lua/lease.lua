@@ -215,13 +215,15 @@ end
 -- probe takes the one delivery that an open breaker lets through: the one with the
 -- fewest attempts, fresh first, and never the same twice running if there is another.
 -- So none is spent on finding out, and one that harms the endpoint does not keep the
--- breaker open.
+-- breaker open. Every third probe is a retry, for endpoints that fail at whatever they
+-- see for the first time.
 local function probe(s)
+  local order = s.step % 3 == 0 and RETRY_FIRST or FRESH_FIRST
   for _, other in ipairs({true, false}) do
-    for _, lane in ipairs(LANES) do
+    for _, lane in ipairs(order) do
       local best, fewest
       if room[lane] > 0 then
-        local ids = redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOW, 'LIMIT', 0, 16)
+        local ids = redis.call('ZRANGEBYSCORE', queue(s, lane), '-inf', NOWS, 'LIMIT', '0', '16')
         for _, id in ipairs(ids) do
           local r = (id ~= s.last) == other and record(id)
           if r and (not best or num(r.at) < fewest) then best, fewest = id, num(r.at) end
