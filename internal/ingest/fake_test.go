@@ -290,6 +290,14 @@ type bundle struct {
 	reg   *prometheus.Registry
 }
 
+// Submit submits and does not wait for the strike's moment to come: most tests look at
+// what the whole road leads to. Those of the wait itself call the Service.
+func (b bundle) Submit(ctx context.Context, p Post) (Receipt, error) {
+	r, err := b.Service.Submit(ctx, p)
+	b.strikes.flush()
+	return r, err
+}
+
 func setup(t testing.TB, subscribers int, opts Options) bundle {
 	t.Helper()
 	b := bundle{store: newFake(t), dir: &fakeDir{}, reg: prometheus.NewRegistry()}

@@ -95,6 +95,7 @@ type Service struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
+	strikes strikes
 	unready atomic.Pointer[error] // of the last sweep; nil when it got an answer
 }
 

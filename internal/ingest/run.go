@@ -24,8 +24,10 @@ const (
 
 // Run resumes plans that stay open because whoever accepted them crashed, was
 // stopped or lost Redis. It ends only with ctx, and then returns nil; no Redis
-// error ends it. Run it once in every process that accepts events.
+// error ends it. Before it returns, all plans that this process finished are struck.
+// Run it once in every process that accepts events, and end it after the last Submit.
 func (s *Service) Run(ctx context.Context) error {
+	defer s.strikes.close()
 	failures, wait := 0, time.Duration(0)
 	for sleep(ctx, wait) {
 		r := s.sweep(ctx)
