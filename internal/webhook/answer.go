@@ -32,6 +32,9 @@ func read(resp *http.Response, now time.Time, retryAfterCap time.Duration) Answe
 		a.Err = fmt.Sprintf("answered %d, which is no final answer", resp.StatusCode)
 		return a
 	}
+	if a.Outcome == delivery.OK && resp.ContentLength == 0 {
+		return a // nothing to read, as with most receivers
+	}
 	buf, _ := buffers.Get().(*[maxBody]byte)
 	defer buffers.Put(buf)
 	n, _ := io.ReadFull(resp.Body, buf[:])

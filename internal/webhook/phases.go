@@ -35,6 +35,9 @@ const (
 // the lock. It also goes on calling it for a dial that lost against a connection
 // which fell idle; hence got, from which on dials are of no interest.
 type tracer struct {
+	end   time.Time // the attempt's deadline
+	hooks httptrace.ClientTrace
+
 	mu     sync.Mutex
 	at     phase
 	got    bool
@@ -44,10 +47,22 @@ type tracer struct {
 	tlsErr                  error
 }
 
-func (t *tracer) hooks() *httptrace.ClientTrace {
+// newTracer watches what nearly every attempt goes through. What is only for a dial
+// is hooked in there (dialHooks): all hooks at every request were 16 allocations.
+func newTracer(end time.Time) *tracer {
+	t := &tracer{at: starting, end: end}
+	t.hooks = httptrace.ClientTrace{
+		TLSHandshakeStart: t.shakes, TLSHandshakeDone: t.shook,
+		GotConn: t.connected, WroteRequest: t.written, GotFirstResponseByte: t.answered,
+	}
+	return t
+}
+
+// dialHooks watch a name being resolved and a connection being made.
+func (t *tracer) dialHooks() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		DNSStart: func(httptrace.DNSStartInfo) { t.enter(resolving) },
-		DNSDone:  func(httptrace.DNSDoneInfo) { t.leave(func(p *Phases) *time.Duration { return &p.DNS }) },
+		DNSDone:  func(httptrace.DNSDoneInfo) { t.leave(&t.phases.DNS) },
 		// Two connects may race (RFC 8305); the pair is timed as one.
 		ConnectStart: func(string, string) {
 			t.mu.Lock()
@@ -58,39 +73,44 @@ func (t *tracer) hooks() *httptrace.ClientTrace {
 		},
 		ConnectDone: func(_, _ string, err error) {
 			if err == nil {
-				t.leave(func(p *Phases) *time.Duration { return &p.Dial })
+				t.leave(&t.phases.Dial)
 			}
 		},
-		TLSHandshakeStart: func() { t.enter(shaking) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
-			t.leave(func(p *Phases) *time.Duration { return &p.TLS })
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			if !t.got {
-				t.tlsErr = err
-			}
-		},
-		GotConn: func(c httptrace.GotConnInfo) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.at, t.got, t.phases.Reused = writing, true, c.Reused
-		},
-		WroteRequest: func(httptrace.WroteRequestInfo) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.wrote = time.Now()
-			if t.at == writing { // an early answer is ahead of the request's end
-				t.at = waiting
-			}
-		},
-		GotFirstResponseByte: func() {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.at, t.firstByte = reading, time.Now()
-			if !t.wrote.IsZero() {
-				t.phases.FirstByte = t.firstByte.Sub(t.wrote)
-			}
-		},
+	}
+}
+
+func (t *tracer) shakes() { t.enter(shaking) }
+
+func (t *tracer) shook(_ tls.ConnectionState, err error) {
+	t.leave(&t.phases.TLS)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.got {
+		t.tlsErr = err
+	}
+}
+
+func (t *tracer) connected(c httptrace.GotConnInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at, t.got, t.phases.Reused = writing, true, c.Reused
+}
+
+func (t *tracer) written(httptrace.WroteRequestInfo) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrote = time.Now()
+	if t.at == writing { // an early answer is ahead of the request's end
+		t.at = waiting
+	}
+}
+
+func (t *tracer) answered() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.at, t.firstByte = reading, time.Now()
+	if !t.wrote.IsZero() {
+		t.phases.FirstByte = t.firstByte.Sub(t.wrote)
 	}
 }
 
@@ -103,11 +123,11 @@ func (t *tracer) enter(p phase) {
 }
 
 // leave adds the time since enter. It does not move on: what comes next says so.
-func (t *tracer) leave(which func(*Phases) *time.Duration) {
+func (t *tracer) leave(phase *time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.got {
-		*which(&t.phases) += time.Since(t.began)
+		*phase += time.Since(t.began)
 	}
 }
 

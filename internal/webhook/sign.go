@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"hash"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fanout/fanout/internal/subscriber"
@@ -44,6 +46,13 @@ var (
 // returns ErrUnsigned if there is nothing to sign with, or if any active secret
 // is broken: leaving one out would fail at some receiver, in silence.
 func Sign(secrets []subscriber.Secret, id string, at time.Time, body []byte) (string, error) {
+	return sign(newSigner, secrets, id, at, body)
+}
+
+// sign is Sign with signers from wherever the caller keeps them.
+func sign(
+	signerOf func(secret string) (*signer, error), secrets []subscriber.Secret, id string, at time.Time, body []byte,
+) (string, error) {
 	if id == "" {
 		return "", fmt.Errorf("%w: no webhook-id", ErrUnsigned)
 	}
@@ -55,10 +64,11 @@ func Sign(secrets []subscriber.Secret, id string, at time.Time, body []byte) (st
 		if len(out) > 0 {
 			out = append(out, ' ')
 		}
-		var err error
-		if out, err = appendSignature(out, s, id, at.Unix(), body); err != nil {
+		key, err := signerOf(s.Value)
+		if err != nil {
 			return "", fmt.Errorf("%w: %w", ErrUnsigned, err)
 		}
+		out = key.append(out, id, at.Unix(), body)
 	}
 	if len(out) == 0 {
 		return "", fmt.Errorf("%w: the subscriber has no active secret", ErrUnsigned)
@@ -66,30 +76,68 @@ func Sign(secrets []subscriber.Secret, id string, at time.Time, body []byte) (st
 	return string(out), nil
 }
 
-func appendSignature(out []byte, s subscriber.Secret, id string, seconds int64, body []byte) ([]byte, error) {
-	key, private, err := s.Keys()
-	if err != nil {
-		return nil, err //nolint:wrapcheck // Sign wraps it
-	}
-	if private != nil {
-		out = append(out, "v1a,"...)
-		return base64.StdEncoding.AppendEncode(out, ed25519.Sign(private, append(preamble(id, seconds, len(body)), body...))), nil
-	}
-	out = append(out, "v1,"...)
-	return base64.StdEncoding.AppendEncode(out, mac(key, id, seconds, body)), nil
+// signer is a secret that has been decoded, and HMACs that have taken it in. Made anew
+// for every signature that is 10 allocations and 4.7 us; kept, it is one and 0.6 us.
+type signer struct {
+	private ed25519.PrivateKey // nil for a symmetric secret
+	macs    sync.Pool          // of *keyed
 }
 
-// mac streams the signed content, so that a large body is not copied.
+// keyed is an HMAC that has taken its key in, and room to work in. It serves one
+// signature at a time.
+type keyed struct {
+	hash hash.Hash
+	used bool
+	room []byte
+}
+
+func newSigner(secret string) (*signer, error) {
+	key, private, err := subscriber.Secret{Value: secret}.Keys()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // sign wraps it
+	}
+	s := &signer{private: private}
+	s.macs.New = func() any { return &keyed{hash: hmac.New(sha256.New, key)} }
+	return s, nil
+}
+
+// append appends one signature.
+func (s *signer) append(out []byte, id string, seconds int64, body []byte) []byte {
+	if s.private != nil {
+		out = append(out, "v1a,"...)
+		return base64.StdEncoding.AppendEncode(out, ed25519.Sign(s.private, append(preamble(id, seconds, len(body)), body...)))
+	}
+	k, _ := s.macs.Get().(*keyed)
+	defer s.macs.Put(k)
+	out = append(out, "v1,"...)
+	return base64.StdEncoding.AppendEncode(out, k.mac(id, seconds, body))
+}
+
+// mac streams the signed content, so that a large body is not copied. What it returns
+// holds until the next one.
+func (k *keyed) mac(id string, seconds int64, body []byte) []byte {
+	if k.used { // the first Reset keeps a copy of the keyed state, worth it for a second
+		k.hash.Reset()
+	}
+	k.used = true
+	k.room = appendPreamble(k.room[:0], id, seconds)
+	k.hash.Write(k.room)
+	k.hash.Write(body)
+	k.room = k.hash.Sum(k.room[:0])
+	return k.room
+}
+
+// mac is that of a key which is used once.
 func mac(key []byte, id string, seconds int64, body []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write(preamble(id, seconds, 0))
-	h.Write(body)
-	return h.Sum(nil)
+	return (&keyed{hash: hmac.New(sha256.New, key)}).mac(id, seconds, body)
 }
 
 // preamble is what precedes the body in the signed content, with room after it.
 func preamble(id string, seconds int64, room int) []byte {
-	b := make([]byte, 0, len(id)+22+room) // 22: two dots and the longest int64
+	return appendPreamble(make([]byte, 0, len(id)+22+room), id, seconds) // 22: two dots and the longest int64
+}
+
+func appendPreamble(b []byte, id string, seconds int64) []byte {
 	b = append(b, id...)
 	b = append(b, '.')
 	b = strconv.AppendInt(b, seconds, 10)
