@@ -84,11 +84,11 @@ func (d *Dispatcher) execute(ends life, l *lease) (t *trial) {
 
 // prepare reads what the request is made of, through an outage of Redis if it is
 // short. It sets t.unsent if that fails, and an outcome if the payload is gone.
-func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscriber {
-	ctx, cancel := context.WithTimeout(stop, prepareFor)
-	defer cancel()
+func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscriber { //nolint:contextcheck // as below
+	defer t.arrival.prepared()
+	ctx := t.arrival.ctx
 	var sub *subscriber.Subscriber
-	err := persist(ctx, func() (err error) {
+	err := persist(ctx, func() (err error) { //nolint:contextcheck // ctx descends from stop
 		if sub, err = d.dir.At(ctx, t.SubscriberID, t.Version); err != nil {
 			return fmt.Errorf("read the subscriber's config: %w", err)
 		}
@@ -99,7 +99,7 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 			return err
 		}
 		crash.Point("dispatcher.body.read")
-		t.body = &body
+		t.body = body
 		return nil
 	}, subscriber.ErrGone, schedule.ErrNotFound, errAway)
 

@@ -26,7 +26,7 @@ const bodyCacheBytes = 64 << 20
 type bodies struct {
 	sched     Bodies
 	partition func(eventID string) int
-	cache     *otter.Cache[string, schedule.Body]
+	cache     *otter.Cache[string, *schedule.Body]
 
 	mu   sync.Mutex
 	away map[int]time.Time // event partitions not to ask, and until when
@@ -36,9 +36,9 @@ type bodies struct {
 var errAway = errors.New("payloads of its partition are out of reach")
 
 func newBodies(s Scheduler) *bodies {
-	return &bodies{sched: s, partition: s.PartitionOf, away: map[int]time.Time{}, cache: otter.Must(&otter.Options[string, schedule.Body]{
+	return &bodies{sched: s, partition: s.PartitionOf, away: map[int]time.Time{}, cache: otter.Must(&otter.Options[string, *schedule.Body]{
 		MaximumWeight: bodyCacheBytes,
-		Weigher: func(id string, b schedule.Body) uint32 {
+		Weigher: func(id string, b *schedule.Body) uint32 {
 			const entry = 128                                                  // what an entry costs beside its bytes, about
 			return uint32(len(id) + len(b.Bytes) + len(b.Traceparent) + entry) //nolint:gosec // far below 4 GiB
 		},
@@ -58,18 +58,23 @@ func (b *bodies) isAway(eventID string) bool {
 	return time.Now().Before(b.away[b.partition(eventID)])
 }
 
-// get returns the payload of an event, or schedule.ErrNotFound, or errAway. Errors
-// are not cached.
-func (b *bodies) get(ctx context.Context, eventID string) (schedule.Body, error) {
+// get returns the payload of an event, which nobody may change, or
+// schedule.ErrNotFound, or errAway. Errors are not cached.
+func (b *bodies) get(ctx context.Context, eventID string) (*schedule.Body, error) {
 	if body, ok := b.cache.GetIfPresent(eventID); ok {
 		return body, nil
 	}
 	if b.isAway(eventID) {
-		return schedule.Body{}, fmt.Errorf("read the payload of event %s: %w", eventID, errAway)
+		return nil, fmt.Errorf("read the payload of event %s: %w", eventID, errAway)
 	}
-	body, err := b.cache.Get(ctx, eventID, otter.LoaderFunc[string, schedule.Body](b.sched.Body))
+	body, err := b.cache.Get(ctx, eventID, otter.LoaderFunc[string, *schedule.Body](b.load))
 	if err != nil {
-		return schedule.Body{}, fmt.Errorf("read the payload of event %s: %w", eventID, err)
+		return nil, fmt.Errorf("read the payload of event %s: %w", eventID, err)
 	}
 	return body, nil
+}
+
+func (b *bodies) load(ctx context.Context, eventID string) (*schedule.Body, error) {
+	body, err := b.sched.Body(ctx, eventID)
+	return &body, err //nolint:wrapcheck // get wraps it
 }

@@ -195,7 +195,12 @@ func (d *Dispatcher) Ready() error { return d.health.err() }
 
 // begin starts one attempt per lease. Their slots are taken already.
 func (d *Dispatcher) begin(ends life, leases []*lease) {
+	if len(leases) == 0 {
+		return
+	}
+	a := newArrival(ends.lease, len(leases))
 	for _, l := range leases {
+		l.arrival = a
 		d.crew.begin(ends, l)
 	}
 }

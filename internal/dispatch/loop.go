@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/fanout/fanout/internal/crash"
@@ -16,9 +17,33 @@ type lease struct {
 	partition int
 	clock     clock
 	slot      *slot
+	arrival   *arrival
 }
 
 func (l *lease) claim() schedule.Claim { return schedule.Claim{ID: l.ID, Fence: l.Fence()} }
+
+// arrival is what the leases of one call have in common: the time that they have to be
+// prepared in, prepareFor. A context with a timer for each took 1.5 us and 4
+// allocations, and a turn at the lock of the one that they all descend from.
+type arrival struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	left   atomic.Int64 // leases that are not prepared yet
+}
+
+func newArrival(stop context.Context, leases int) *arrival {
+	a := &arrival{}
+	a.ctx, a.cancel = context.WithTimeout(stop, prepareFor)
+	a.left.Store(int64(leases))
+	return a
+}
+
+// prepared says that one more lease is; the last lets go of the timer.
+func (a *arrival) prepared() {
+	if a.left.Add(-1) == 0 {
+		a.cancel()
+	}
+}
 
 // loop asks for leases. It is one goroutine that sleeps until the bell rings or
 // its timer runs out; everybody else changes the board and rings. At most one

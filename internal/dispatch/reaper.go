@@ -167,7 +167,7 @@ func (r *reaper) pin(ctx context.Context, eventID string) (*schedule.Body, error
 	if err != nil {
 		return nil, err
 	}
-	return &body, nil
+	return body, nil
 }
 
 // settleCall is Scheduler.Settle, for its results alone, or Scheduler.Expire.
