@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded loadtest bench bench-micro lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster crash chaos chaos-short test-interop seeded loadtest bench bench-scale bench-cluster bench-micro soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,6 +80,21 @@ loadtest: build ## what bad endpoints cost the others; LOADTEST="--short --scena
 bench: ## the whole service beside a bare client and asynq, in rounds; BENCH=-short for one
 	@scripts/need redis-server
 	cd bench && CGO_ENABLED=0 go run . $(BENCH)
+
+bench-scale: ## lease, settle and sample over 100,000 subscribers and up to a million deliveries; SCALE='-pending 3000000'
+	@scripts/need redis-server
+	cd bench && CGO_ENABLED=0 go run . scale $(SCALE)
+
+bench-cluster: ## one Redis beside three primaries: balance, and what the spreading costs; CLUSTER='-layouts 0x1,3x12'
+	@scripts/need redis-server
+	cd bench && CGO_ENABLED=0 go run . cluster $(CLUSTER)
+
+soak: ## ten minutes of steady load; fails if goroutines, connections or memory grow; SOAK='-for 1h'
+	@scripts/need redis-server
+	cd bench && CGO_ENABLED=0 go run . soak $(SOAK)
+
+capacity: ## write the tables of docs/capacity.md anew from what bench, bench-cluster and bench-scale left
+	cd bench && CGO_ENABLED=0 go run . figures
 
 bench-micro: ## benchmarks of the hot pieces
 	@scripts/need redis-server

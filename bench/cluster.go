@@ -131,7 +131,7 @@ func clusterMain(args []string) error {
 	fs.IntVar(&o.slots, "slots", 128, "attempts at once, of the dispatcher")
 	fs.IntVar(&o.events, "events", 4000, "events measured per layout and round, ten deliveries each")
 	fs.IntVar(&subs, "subscribers", 480, "subscribers, over the sink's ten endpoints; a multiple of ten")
-	fs.StringVar(&layouts, "layouts", "0x1,0x4,3x48", "primaries x partitions, by commas; 0 primaries are one Redis that is no cluster")
+	fs.StringVar(&layouts, "layouts", "0x1,0x4,3x6,3x48", "primaries x partitions, by commas; 0 primaries are one Redis that is no cluster")
 	fs.StringVar(&o.root, "root", "..", "the product's folder")
 	fs.StringVar(&o.dir, "dir", "", "where Redis keeps its files: a disk, not memory; default a new temporary folder")
 	fs.StringVar(&o.out, "out", "results", "folder of cluster.json and cluster.md")
@@ -190,6 +190,10 @@ type spreadOut struct {
 	Foreign  float64            `json:"foreign_cpu_percent"`
 	Nodes    []node             `json:"nodes"`
 	Errors   map[string]float64 `json:"redis_errors"` // see holds
+	// FileBytes are written to the append-only file, all primaries together.
+	FileBytes float64 `json:"aof_bytes_per_delivery"`
+	// Bytes are those of one key, by kind, when all is delivered; see weigh.
+	Bytes map[string]float64 `json:"bytes_of_a_key"`
 }
 
 func (o spreadOut) brief() string {
@@ -229,7 +233,13 @@ func (b *bench) measureLayout(ctx context.Context, l layout, subs int) (spreadOu
 	n := b.o.events * endpoints
 	b.board.reset()
 	processes := map[string]*child{"api": s.api, "dispatcher": s.dispatcher}
+	wrote := 0.0
 	for i, one := range s.nodes {
+		size, err := one.fileSize(ctx)
+		if err != nil {
+			return spreadOut{}, err
+		}
+		wrote -= size
 		processes["redis-"+strconv.Itoa(i)] = one.child
 	}
 	before, err := s.allCounters(ctx)
@@ -258,10 +268,17 @@ func (b *bench) measureLayout(ctx context.Context, l layout, subs int) (spreadOu
 		if err != nil {
 			return spreadOut{}, err
 		}
+		size, err := one.fileSize(ctx)
+		if err != nil {
+			return spreadOut{}, err
+		}
+		wrote += size
 		share.CPU = cpu
 		out.Nodes = append(out.Nodes, share)
 	}
-	return out, nil
+	out.FileBytes = wrote / float64(n)
+	out.Bytes, err = s.redis.weigh(ctx)
+	return out, err
 }
 
 func (s *stack) allCounters(ctx context.Context) (all []counters, err error) {
@@ -273,6 +290,18 @@ func (s *stack) allCounters(ctx context.Context) (all []counters, err error) {
 		all = append(all, c)
 	}
 	return all, nil
+}
+
+// fileSize is that of the append-only file, which is not rewritten from here on.
+func (s *store) fileSize(ctx context.Context) (float64, error) {
+	if err := s.rdb.ConfigSet(ctx, "auto-aof-rewrite-percentage", "0").Err(); err != nil {
+		return 0, err
+	}
+	info, err := s.rdb.InfoMap(ctx, "persistence").Result()
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseFloat(info["Persistence"]["aof_current_size"], 64)
 }
 
 // holds counts a node's keys and records, and adds the errors that it answered: every
@@ -306,6 +335,35 @@ func (s *store) holds(ctx context.Context, errs map[string]float64) (n node, err
 		errs["failed scripts"] += failed
 	}
 	return n, err
+}
+
+// kinds of keys that each delivery, or each event, leaves behind for a day and more.
+var leftBehind = map[string]string{"record": "{fo:*}:d:*", "event": "{fo:e*}:ev:*", "payload": "{fo:e*}:body:*"}
+
+// expiryBytes are what a key costs in the table of expiries, which MEMORY USAGE leaves
+// out: an entry of 24 bytes, and its share of a table that is between half and quite full.
+const expiryBytes = 36
+
+// weigh is what a key of each kind takes, by some hundreds of them.
+func (s *store) weigh(ctx context.Context) (map[string]float64, error) {
+	const enough = 300
+	bytes := map[string]float64{}
+	for kind, pattern := range leftBehind {
+		n, sum := 0, 0.0
+		it := s.rdb.Scan(ctx, 0, pattern, 1000).Iterator()
+		for ; n < enough && it.Next(ctx); n++ {
+			size, err := s.rdb.MemoryUsage(ctx, it.Val(), 0).Result()
+			if err != nil {
+				return nil, err
+			}
+			sum += float64(size)
+		}
+		if err := it.Err(); err != nil {
+			return nil, err
+		}
+		bytes[kind] = sum/float64(max(1, n)) + expiryBytes
+	}
+	return bytes, nil
 }
 
 // field of a line of INFO, such as calls=3,usec=7.

@@ -58,11 +58,11 @@ func main() {
 	exit(parent())
 }
 
-// children are what this binary is when it starts itself; the last three are runs of
-// their own, for people.
+// children are what this binary is when it starts itself; the last four are for
+// people, and runs of their own.
 var children = map[string]func([]string) error{
 	"sink": sinkMain, "ceiling": ceilingMain, "asynq": asynqMain,
-	"scale": scaleMain, "cluster": clusterMain, "soak": soakMain,
+	"scale": scaleMain, "cluster": clusterMain, "soak": soakMain, "figures": figuresMain,
 }
 
 func exit(err error) {

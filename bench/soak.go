@@ -79,6 +79,8 @@ func (k *soak) play(ctx context.Context) (err error) {
 		return err
 	}
 	defer k.s.stop()
+	// All connections of the producers are made before the clock starts.
+	k.s.http.Transport = &http.Transport{MaxIdleConnsPerHost: posters, MaxConnsPerHost: posters}
 	if k.s.apiPort, err = k.s.startObserved(ctx); err != nil {
 		return err
 	}
