@@ -44,7 +44,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := Common{
 		Log: Log{Level: slog.LevelInfo, Format: "json"}, Listen: "127.0.0.1:8080",
-		Redis:   Redis{Addr: []string{"127.0.0.1:6379"}, Partitions: 4, PoolSize: 32, WaitTimeout: time.Second},
+		Redis:   Redis{Addr: []string{"127.0.0.1:6379"}, Partitions: 1, PoolSize: 32, WaitTimeout: time.Second},
 		Classes: Classes{"standard": time.Minute},
 	}
 	if d := cmp.Diff(want, c); d != "" {
@@ -101,7 +101,7 @@ func TestFileForms(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := Redis{Addr: []string{"a:1", "b:2"}, PasswordFile: "pw", Partitions: 4, PoolSize: 5, WaitTimeout: time.Second}
+			want := Redis{Addr: []string{"a:1", "b:2"}, PasswordFile: "pw", Partitions: 1, PoolSize: 5, WaitTimeout: time.Second}
 			if d := cmp.Diff(want, c.Redis); d != "" {
 				t.Error(d)
 			}

@@ -15,6 +15,7 @@ import (
 func Assemble(
 	ctx context.Context, service string, cfg boot.Common, e Endpoint, logger *slog.Logger,
 ) (Parts, boot.Stage, error) {
+	boot.SpareHeap()
 	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: logger}
 	rdb, err := boot.OpenRedis(cfg.Redis, p.Logger)
 	if err != nil {
