@@ -196,6 +196,10 @@ func checkYear(t time.Time) string {
 	return ""
 }
 
+// pointerEscaper is RFC 6901's. To make one costs 6 KB: there were as many as
+// attributes, most of what a post allocated.
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
 // checkAttribute returns a pointer to what is wrong with one attribute and what
 // that is. A bad key is not repeated whole: it may be of any length.
 func checkAttribute(key, value string) (pointer, detail string) {
@@ -207,7 +211,7 @@ func checkAttribute(key, value string) (pointer, detail string) {
 	case n > maxAttrKey:
 		return "/attributes", fmt.Sprintf("the key that begins %.20q is %d characters long; use at most %d", key, n, maxAttrKey)
 	}
-	pointer = "/attributes/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
+	pointer = "/attributes/" + pointerEscaper.Replace(key)
 	if !utf8.ValidString(value) {
 		return pointer, "is not valid UTF-8"
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"hash"
 	"maps"
 	"slices"
 	"time"
@@ -49,36 +48,36 @@ const hashDomain = "fanout event post 1"
 // the fields as sent, without the id, in 43 characters of base64. Each part
 // carries its length, so no two different posts run together to the same
 // bytes; absent attributes are not empty ones; data counts byte for byte.
+//
+// All but data is laid out first and written at once: part by part it took 30
+// allocations and as long as the hashing itself.
 func (p Post) hash() string {
-	h := sha256.New()
-	hashText(h, hashDomain)
-	hashText(h, p.Type)
-	hashText(h, p.ShipmentID)
-	hashText(h, p.OccurredAt)
+	b := make([]byte, 0, 512)
+	b = appendPart(b, hashDomain)
+	b = appendPart(b, p.Type)
+	b = appendPart(b, p.ShipmentID)
+	b = appendPart(b, p.OccurredAt)
 	if p.Attributes == nil {
-		h.Write([]byte{0})
+		b = append(b, 0)
 	} else {
-		h.Write([]byte{1})
-		hashLen(h, len(p.Attributes))
+		b = append(b, 1)
+		b = appendLen(b, len(p.Attributes))
 		for _, k := range slices.Sorted(maps.Keys(p.Attributes)) {
-			hashText(h, k)
-			hashText(h, p.Attributes[k])
+			b = appendPart(b, k)
+			b = appendPart(b, p.Attributes[k])
 		}
 	}
-	hashLen(h, len(p.Data))
+	b = appendLen(b, len(p.Data))
+	h := sha256.New()
+	h.Write(b)
 	h.Write(p.Data)
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil))
+	return base64.RawURLEncoding.EncodeToString(h.Sum(b[:0]))
 }
 
-func hashText(h hash.Hash, s string) {
-	hashLen(h, len(s))
-	h.Write([]byte(s))
-}
+func appendPart(b []byte, s string) []byte { return append(appendLen(b, len(s)), s...) }
 
-func hashLen(h hash.Hash, n int) {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n)) //nolint:gosec // a length is never negative
-	h.Write(b[:])
+func appendLen(b []byte, n int) []byte {
+	return binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // a length is never negative
 }
 
 // newEventID makes an id for an event that came without one: sortable by time,
