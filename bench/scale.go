@@ -169,7 +169,7 @@ type queue struct {
 	work    int
 	pending int64
 	events  int
-	offset  int // whose turn it is to get one more
+	offsets []int // in each partition, whose turn it is to get one more
 	seq     int64
 }
 
@@ -196,7 +196,7 @@ func (r *scaleRun) newQueue(ctx context.Context, n int) (q *queue, err error) {
 	if err != nil {
 		return nil, err
 	}
-	q.parts = make([][]schedule.Target, r.o.partitions)
+	q.parts, q.offsets = make([][]schedule.Target, r.o.partitions), make([]int, r.o.partitions)
 	for i := range n {
 		id := scaleID(i)
 		p := q.engine.PartitionOf(id)
@@ -229,20 +229,21 @@ type chunk struct {
 func (q *queue) take(n int64) (all []chunk) {
 	event := fmt.Sprintf("evt_01K%023d", q.events)
 	q.events++
-	left := min(n, int64(q.work))
+	n = min(n, int64(q.work)) // one each
+	left := n
 	for p, targets := range q.parts {
-		// A partition's part of it, from where the last event ended.
-		k := min(left, (min(n, int64(q.work))*int64(len(targets))+int64(q.work)-1)/int64(q.work))
+		// A partition's part of it, rounded up, from where the last event ended.
+		k := min(left, (n*int64(len(targets))+int64(q.work)-1)/int64(q.work))
 		for i := int64(0); i < k; i += schedule.ChunkSize {
 			var some []schedule.Target
 			for j := i; j < min(k, i+schedule.ChunkSize); j++ {
-				some = append(some, targets[(q.offset+int(j))%len(targets)])
+				some = append(some, targets[(q.offsets[p]+int(j))%len(targets)])
 			}
 			all = append(all, chunk{event, p, some})
 		}
 		left -= k
+		q.offsets[p] += int(k)
 	}
-	q.offset += int(min(n, int64(q.work))) / len(q.parts)
 	return all
 }
 
