@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -135,10 +136,10 @@ func walk(dec *jsontext.Decoder) error {
 		return malformed(err)
 	}
 	object := open.Kind() == '{'
-	seen := map[string]bool{}
+	var seen names
 	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
 		if object {
-			skip, err := walkName(dec, seen)
+			skip, err := walkName(dec, &seen)
 			if err != nil {
 				return err
 			}
@@ -156,15 +157,14 @@ func walk(dec *jsontext.Decoder) error {
 
 // walkName reads a member's name, and its value too if that is not to be looked
 // into.
-func walkName(dec *jsontext.Decoder, seen map[string]bool) (skip bool, err error) {
+func walkName(dec *jsontext.Decoder, seen *names) (skip bool, err error) {
 	name, err := text(dec)
 	if err != nil {
 		return false, err
 	}
-	if seen[name] {
+	if !seen.add(name) {
 		return false, badField(string(dec.StackPointer()), "is given twice; send it once")
 	}
-	seen[name] = true
 	if name != verbatim || dec.StackDepth() != 1 {
 		return false, nil
 	}
@@ -177,7 +177,14 @@ func walkValue(dec *jsontext.Decoder) error {
 	case '{', '[':
 		return walk(dec)
 	case '"':
-		_, err := text(dec)
+		raw, err := dec.ReadValue()
+		if err != nil {
+			return malformed(err)
+		}
+		if !bytes.Contains(raw, []byte(`\u`)) { // the rule; what the string says is nothing to us
+			return nil
+		}
+		_, err = unquote(dec, raw)
 		return err
 	case 'n':
 		if _, err := dec.ReadToken(); err != nil {
@@ -190,12 +197,51 @@ func walkValue(dec *jsontext.Decoder) error {
 	}
 }
 
-// text reads a string and refuses half of a surrogate pair: decoded it would
-// turn into another character in silence.
+// names are those of an object's members so far. A body has few: they are looked
+// through in turn, and only many get a map, which costs more than all the rest of a
+// small object.
+type names struct {
+	few  []string
+	many map[string]bool
+}
+
+// add is false for a name that is there already.
+func (n *names) add(name string) bool {
+	const few = 16
+	if n.many == nil && len(n.few) < few {
+		if slices.Contains(n.few, name) {
+			return false
+		}
+		n.few = append(n.few, name)
+		return true
+	}
+	if n.many == nil {
+		n.many = make(map[string]bool, 2*few)
+		for _, old := range n.few {
+			n.many[old] = true
+		}
+	}
+	if n.many[name] {
+		return false
+	}
+	n.many[name] = true
+	return true
+}
+
+// text reads a string.
 func text(dec *jsontext.Decoder) (string, error) {
 	raw, err := dec.ReadValue()
 	if err != nil {
 		return "", malformed(err)
+	}
+	return unquote(dec, raw)
+}
+
+// unquote refuses half of a surrogate pair: decoded it would turn into another
+// character in silence.
+func unquote(dec *jsontext.Decoder, raw jsontext.Value) (string, error) {
+	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 {
+		return string(inner), nil
 	}
 	plain, err := jsontext.AppendUnquote(nil, raw)
 	if err != nil {

@@ -267,3 +267,23 @@ func TestByteOrderMarkIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// Members are told apart by name, however many there are, and however a name is spelt.
+func TestRepeatedNamesAreFound(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 15, 16, 17, 100} {
+		for _, again := range []string{"a0", `\u00610`, fmt.Sprintf("a%d", n-1)} {
+			var b strings.Builder
+			for i := range n {
+				fmt.Fprintf(&b, `"a%d":"x",`, i)
+			}
+			body := fmt.Sprintf(`{"attributes":{%s"%s":"y"}}`, b.String(), again)
+			if err := inspect([]byte(body)); err == nil {
+				t.Errorf("%d members, and %q again: not found", n, again)
+			}
+			if err := inspect([]byte(strings.Replace(body, again+`":"y"`, `b":"y"`, 1))); n > 1 && err != nil {
+				t.Errorf("%d members of different names: %v", n+1, err)
+			}
+		}
+	}
+}

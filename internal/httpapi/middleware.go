@@ -138,7 +138,10 @@ var quiet = map[string]bool{
 // broken connection: half an answer must not look whole.
 func (s *server) recovered(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ww := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		ww, ok := w.(middleware.WrapResponseWriter) // report's, if no span is between
+		if !ok {
+			ww = middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		}
 		defer func() {
 			if p := recover(); p != nil {
 				s.panicked(ww, r, p)

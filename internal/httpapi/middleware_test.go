@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fanout/fanout/api"
 	"github.com/fanout/fanout/internal/ingest"
@@ -390,4 +391,26 @@ func TestSlowWorkIsNotCutByTheBodysDeadline(t *testing.T) {
 			t.Errorf("got %q, %v", got, err)
 		}
 	})
+}
+
+// With tracing off, a trace that a request brings is passed on all the same: its
+// deliveries are linked to it. A request without one costs no span.
+func TestForeignTraceWithTracingOff(t *testing.T) {
+	t.Parallel()
+	const header, trace32 = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "0af7651916cd43dd8448eb211c80319c"
+	const body = `{"type":"shipment.delivered","shipment_id":"s","occurred_at":"2026-03-01T09:30:00Z","data":1}`
+	r := newRig(t)
+	seen := make(chan trace.SpanContext, 1)
+	r.ingest.do = func(ctx context.Context, p ingest.Post) (ingest.Receipt, error) {
+		seen <- trace.SpanContextFromContext(ctx)
+		return ingest.Receipt{ID: "evt_1", AcceptedAt: time.Now()}, nil
+	}
+	r.do(http.MethodPost, "/v1/events", body, "Traceparent: "+header)
+	if sc := <-seen; sc.TraceID().String() != trace32 || !sc.IsSampled() {
+		t.Errorf("ingest was given the trace %v", sc.TraceID())
+	}
+	r.do(http.MethodPost, "/v1/events", body)
+	if sc := <-seen; sc.IsValid() {
+		t.Errorf("a trace from nowhere: %v", sc.TraceID())
+	}
 }
