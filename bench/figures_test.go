@@ -84,8 +84,17 @@ func TestSoakSeesGrowth(t *testing.T) {
 		want string
 	}{
 		{"nothing", func(*look, float64) {}, ""},
-		{"goroutines", func(l *look, m float64) { l.Processes["api goroutines"] += 5 * m }, "api goroutines"},
-		{"connections", func(l *look, m float64) { l.Redis["clients"] += 3 * m }, "redis connections"},
+		{"goroutines", func(l *look, m float64) { l.Processes["api goroutines"] += 5 * m }, "api goroutines, api goroutines, less 2 for each fd"},
+		{"connections that come and go", func(l *look, m float64) {
+			n := float64(int(7*m) % 3 * 20)
+			l.Processes["dispatcher fds"] += n
+			l.Processes["dispatcher goroutines"] += 2 * n
+		}, ""},
+		{"connections", func(l *look, m float64) {
+			l.Processes["dispatcher fds"] += 6 * m
+			l.Processes["dispatcher goroutines"] += 12 * m
+		}, "dispatcher goroutines, dispatcher fds"},
+		{"those to Redis", func(l *look, m float64) { l.Redis["clients"] += 5 * m }, "redis connections"},
 		{"heap", func(l *look, m float64) { l.Processes["dispatcher heap"] += 2e6 * m }, "dispatcher heap"},
 		{"Redis", func(l *look, m float64) { l.Redis["memory"] += 5e5 * m * m }, "redis bytes per delivery accepted"},
 	} {

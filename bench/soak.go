@@ -120,23 +120,34 @@ func (k *soak) play(ctx context.Context) (err error) {
 	return err
 }
 
-// fillCaches sends payloads so large that the dispatcher's cache of them, which is
-// bounded by bytes, is full at once. By small ones it would be after some minutes, and
-// until then look like a leak.
+// fillCaches sends so many events that the dispatcher's cache of payloads, which is
+// bounded by bytes, is full at once. At the rate of the soak it would be after a
+// quarter of an hour, and until then look like a leak.
 func (k *soak) fillCaches(ctx context.Context) error {
-	const cache, size = 64 << 20, 200_000
-	if err := k.s.register(ctx, 1, "soak.big"); err != nil {
+	const cache, entry = 64 << 20, bodySize + 100 // bytes; what the cache adds, at the least
+	if err := k.s.register(ctx, 1, "soak.one"); err != nil {
 		return err
 	}
 	k.b.board.reset()
-	data, n := strings.Repeat("x", size), cache*5/4/size
-	for i := range n {
-		in := fmt.Appendf(nil, `{"id":"evt_big_%d","type":"soak.big","shipment_id":"shp_1","occurred_at":"2026-03-01T09:30:00Z","data":"%s"}`, i, data)
-		if err := k.s.call(ctx, "/v1/events", in, http.StatusAccepted); err != nil {
-			return err
+	const n = cache * 11 / 10 / entry
+	k.b.say("%d events first, to fill the dispatcher's cache of payloads", n)
+	var next atomic.Int64
+	tag := time.Now().UnixNano()
+	err := inParallel(posters, func() error {
+		for i := next.Add(1); i <= n; i = next.Add(1) {
+			if err := k.s.call(ctx, "/v1/events", event("soak.one", fmt.Sprintf("evt_%020d_%08d", tag, i)), http.StatusAccepted); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	return k.s.arrive(ctx, n)
+	if err := k.s.arrive(ctx, n); err != nil {
+		return err
+	}
+	return k.s.settled(ctx)
 }
 
 // badRate is how many events a second go to the endpoints that misbehave: they are

@@ -23,17 +23,30 @@ import (
 )
 
 // watched are the figures of a process by the name of its metric, and how much of
-// each it may gain: a share of what it was, and that much whatever it was.
+// each it may gain: a share of what it was, or that much if it is more.
 var watched = []struct {
 	metric, name string
 	share, extra float64
-	low          bool // the lowest of a window counts: between two collections a heap grows
+	kind         comparison
 }{
-	{"go_goroutines", "goroutines", 0.10, 10, false},
-	{"process_open_fds", "fds", 0.10, 10, false},
-	{"process_resident_memory_bytes", "rss", 0.10, 8 << 20, false},
-	{"go_memstats_heap_alloc_bytes", "heap", 0.10, 8 << 20, true},
+	{"go_goroutines", "goroutines", 0.10, 10, peak},
+	{"process_open_fds", "fds", 0.10, 10, peak},
+	{"process_resident_memory_bytes", "rss", 0.10, 8 << 20, usual},
+	{"go_memstats_heap_alloc_bytes", "heap", 0.10, 8 << 20, lowest},
 }
+
+// comparison says what of the beginning is held against what of the end.
+type comparison int
+
+const (
+	// usual: the median of a window against that of the last.
+	usual comparison = iota
+	// lowest: the lowest of both, since a heap grows between two collections.
+	lowest
+	// peak: the highest so far against the median of the last. Connections to endpoints
+	// are kept for a while, and how many are needed at once comes and goes.
+	peak
+)
 
 // look is what was seen at one moment.
 type look struct {
@@ -230,37 +243,50 @@ func (g growth) bad() bool { return g.After > g.Bound }
 func (k *soak) compare() (all []growth) {
 	for _, process := range []string{"api", "dispatcher"} {
 		for _, w := range watched {
-			before, after := k.windows(func(l look) float64 { return l.Processes[process+" "+w.name] }, w.low)
+			before, after := k.windows(func(l look) float64 { return l.Processes[process+" "+w.name] }, w.kind)
 			all = append(all, growth{process + " " + w.name, before, after, before + max(w.share*before, w.extra)})
 		}
+		// A connection has two goroutines. Without them what is left hardly moves.
+		before, after := k.windows(func(l look) float64 { return l.Processes[process+" goroutines"] - 2*l.Processes[process+" fds"] }, usual)
+		all = append(all, growth{process + " goroutines, less 2 for each fd", before, after, before + 20})
 	}
-	before, after := k.windows(func(l look) float64 { return l.Redis["clients"] }, false)
-	all = append(all, growth{"redis connections", before, after, before + 10})
-	before, after = k.windows(func(l look) float64 { return float64(l.Pending) }, false)
+	before, after := k.windows(func(l look) float64 { return l.Redis["clients"] }, usual)
+	all = append(all, growth{"redis connections", before, after, max(before+10, 2*redisPool)})
+	before, after = k.windows(func(l look) float64 { return float64(l.Pending) }, usual)
 	all = append(all, growth{"pending deliveries", before, after, before + max(before/2, 1000)})
 	first, second := k.halves()
 	all = append(all, growth{"redis bytes per delivery accepted", first, second, first * 1.1})
 	return append(all, k.strays()...)
 }
 
-// windows are the median, or the lowest, of the window after the settling time and of
-// the last one.
-func (k *soak) windows(of func(look) float64, lowest bool) (before, after float64) {
-	q := 0.5
-	if lowest {
-		q = 0
-	}
+// redisPool is how many connections to Redis a process may have: it opens as many as
+// it needs at once, and keeps them.
+const redisPool = 32 + 2
+
+// windows are the figures of the beginning, which is up to a window after the settling
+// time, and of the last window.
+func (k *soak) windows(of func(look) float64, kind comparison) (before, after float64) {
 	w, from, end := k.o.window().Seconds(), k.o.settle.Seconds(), k.looks[len(k.looks)-1].At
+	if kind == peak {
+		from, w = 0, from+w
+	}
 	var a, b []float64
 	for _, l := range k.looks {
 		if l.At >= from && l.At < from+w {
 			a = append(a, of(l))
 		}
-		if l.At > end-w {
+		if l.At > end-k.o.window().Seconds() {
 			b = append(b, of(l))
 		}
 	}
-	return quantile(a, q), quantile(b, q)
+	switch kind {
+	case lowest:
+		return slices.Min(a), slices.Min(b)
+	case peak:
+		return slices.Max(a), quantile(b, 0.5)
+	default:
+		return quantile(a, 0.5), quantile(b, 0.5)
+	}
 }
 
 // halves are the bytes that Redis gained for each delivery accepted, in the first and
