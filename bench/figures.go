@@ -26,19 +26,22 @@ type measured struct {
 		Fork    float64 `json:"fork_ms"`
 		Rewrite float64 `json:"rewrite_ms"`
 	}
+	soak struct {
+		Verdict []growth `json:"verdict"`
+	}
 }
 
 // figuresMain writes the tables of docs/capacity.md anew from what the runs have left.
 func figuresMain(args []string) error {
 	fs := flag.NewFlagSet("figures", flag.ExitOnError)
-	from := fs.String("from", "results", "folder of results.json, cluster.json and scale.json")
+	from := fs.String("from", "results", "folder of what the runs left: cluster.json, scale.json, soak.json and results.json, if that is there")
 	page := fs.String("page", "../docs/capacity.md", "the page whose tables are written anew")
 	_ = fs.Parse(args) // it exits by itself
 	var m measured
 	var rounds struct {
 		Rounds []round `json:"rounds"`
 	}
-	for name, into := range map[string]any{"results.json": &rounds, "cluster.json": &m.cluster, "scale.json": &m.scale} {
+	for name, into := range map[string]any{"results.json": &rounds, "cluster.json": &m.cluster, "scale.json": &m.scale, "soak.json": &m.soak} {
 		text, err := os.ReadFile(filepath.Join(*from, name))
 		if err == nil {
 			err = json.Unmarshal(text, into)
@@ -136,13 +139,21 @@ func (m measured) table() string {
 	add("written to the append-only file per delivery, its share of the event included", fmt.Sprintf("%.0f B", m.of(oneRedis, func(o spreadOut) float64 { return o.FileBytes })), "`bench-cluster`")
 	add(fmt.Sprintf("lease and settle 32 of %s waiting, p50 and p99", thousands(float64(last.Pending))), fmt.Sprintf("%.1f ms, %.1f ms", last.RoundP50, last.RoundP99), "`bench-scale`")
 	base := hundredth(m.scale.Backlog, last.Pending, func(p point) int64 { return p.Pending })
-	add(fmt.Sprintf("Redis CPU for them, over that with %s waiting", thousands(float64(base.Pending))), fmt.Sprintf("%.2f", last.RoundUS/base.RoundUS), "`bench-scale`")
+	add(fmt.Sprintf("Redis CPU for them, over that with %s waiting", thousands(float64(base.Pending))), fmt.Sprintf("%.2f (a logarithm: %.2f)", last.RoundUS/base.RoundUS, byLogarithm(base.Pending, last.Pending)), "`bench-scale`")
 	crowd := m.scale.Crowd[:len(m.scale.Crowd)-1]
 	most := crowd[len(crowd)-1]
 	base = hundredth(crowd, int64(most.WithWork), func(p point) int64 { return int64(p.WithWork) })
-	add(fmt.Sprintf("the same with %s subscribers waiting, over %s", thousands(float64(most.WithWork)), thousands(float64(base.WithWork))), fmt.Sprintf("%.2f", most.RoundUS/base.RoundUS), "`bench-scale`")
+	add(fmt.Sprintf("the same with %s subscribers waiting, over %s", thousands(float64(most.WithWork)), thousands(float64(base.WithWork))), fmt.Sprintf("%.2f (a logarithm: %.2f)", most.RoundUS/base.RoundUS, byLogarithm(int64(base.WithWork), int64(most.WithWork))), "`bench-scale`")
 	add("one sample for the gauges, Redis CPU", fmt.Sprintf("%.0f us", last.LookUS), "`bench-scale`")
 	add("fork of Redis over that backlog, in which it answers nobody", fmt.Sprintf("%.0f ms", m.scale.Fork), "`bench-scale`")
+	for _, g := range m.soak.Verdict {
+		switch g.Name {
+		case "dispatcher rss":
+			add("memory of a dispatcher with 128 slots, its cache of payloads full", fmt.Sprintf("%.0f MB", g.After/1e6), "`soak`")
+		case "api rss":
+			add("memory of the API with few subscribers; 1 KB more for each", fmt.Sprintf("%.0f MB", g.After/1e6), "`soak`")
+		}
+	}
 	if best := m.bench.of("fanout-everysec", func(s sample) float64 { return 1000 * s.CPU["redis"] }); len(best) > 0 {
 		add("as A, but 10 subscribers who get every event", us(quantile(best, 0.5)), "`bench`")
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -185,9 +186,9 @@ func (q *queue) together(ctx context.Context, want int64) (float64, error) {
 	return float64(n.Load()) / spent.Seconds(), nil
 }
 
-// mostGrowth is what a hundred times the backlog, or the subscribers, may cost: what
-// a logarithm grows by from 10,000 to 1,000,000.
-const mostGrowth = 1.5
+// byLogarithm is what a logarithm grows by: 1.5 from 10,000 to 1,000,000. A tree of that
+// size is so much deeper.
+func byLogarithm(from, to int64) float64 { return math.Log(float64(to)) / math.Log(float64(from)) }
 
 // report prints the tables, draws, and ends in the line of figures. It fails if the
 // cost grows faster than a logarithm.
@@ -214,13 +215,13 @@ func (r *scaleRun) report(w io.Writer) error {
 	return errors.Join(err, failed)
 }
 
-// verdict compares the largest with what is a hundredth of it.
+// verdict compares the largest with what is a hundredth of it, or less.
 func (r *scaleRun) verdict() (line []string, failed error) {
 	last := r.backlog[len(r.backlog)-1]
 	base := hundredth(r.backlog, last.Pending, func(p point) int64 { return p.Pending })
 	line = append(line, fmt.Sprintf("pending=%d round_p50_ms=%.2f round_p99_ms=%.2f redis_us_per_delivery=%.1f backlog_p50_ratio=%.2f backlog_cpu_ratio=%.2f backlog_sample_ratio=%.2f",
 		last.Pending, last.RoundP50, last.RoundP99, last.RoundUS, last.RoundP50/base.RoundP50, last.RoundUS/base.RoundUS, last.LookUS/base.LookUS))
-	if ratio := last.RoundUS / base.RoundUS; ratio > mostGrowth {
+	if ratio := last.RoundUS / base.RoundUS; ratio > byLogarithm(base.Pending, last.Pending) {
 		failed = fmt.Errorf("%d waiting deliveries cost %.2f times what %d do: faster than a logarithm", last.Pending, ratio, base.Pending)
 	}
 	spread := r.crowd[:len(r.crowd)-1] // the last is of another kind
