@@ -93,7 +93,7 @@ soak: ## ten minutes of steady load; fails if goroutines, connections or memory 
 	@scripts/need redis-server
 	cd bench && CGO_ENABLED=0 go run . soak $(SOAK)
 
-capacity: ## write the tables of docs/capacity.md anew from what bench, bench-cluster and bench-scale left
+capacity: ## write the tables of docs/capacity.md anew from what bench-cluster, bench-scale, soak and bench left
 	cd bench && CGO_ENABLED=0 go run . figures
 
 bench-micro: ## benchmarks of the hot pieces
