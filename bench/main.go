@@ -14,6 +14,11 @@
 // within a round, since the machine may be another one a minute later, and the
 // median is taken over rounds. The last line of the output is key=value.
 //
+// Four words begin something else. `bench scale` asks what a lease costs over ever more
+// deliveries and subscribers, `bench cluster` what three primaries cost beside one Redis,
+// `bench soak` what grows in ten minutes, and `bench figures` writes what they found into
+// docs/capacity.md. Each has its own flags: -h lists them.
+//
 // It is a module of its own, so that what it compares with stays out of the
 // product's go.mod.
 package main
