@@ -76,9 +76,11 @@ func TestRunStrikesAllBeforeItEnds(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()
+		slow := 3 * time.Second
 		b.store.setFaults(func(_ int, call string) fault {
 			if call == "strike" {
-				return fault{slow: time.Second}
+				slow -= time.Second // so that those that were out first are the last to end
+				return fault{slow: slow}
 			}
 			return fault{}
 		})
