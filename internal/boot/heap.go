@@ -11,8 +11,8 @@ var ballast []byte //nolint:unused // to be kept is all its use
 
 // SpareHeap lets 64 MiB more of garbage gather before it is collected, and so the
 // process take that much more memory. What it keeps is a few MB, and by default the
-// heap may but double between two collections: that was one for about 200 posts, and a
-// quarter of the API's CPU (GOGC 100: 0.40 ms a post at a fan-out of 10; 400: 0.29).
+// heap may but double between two collections, which took a quarter of the API's CPU
+// (GOGC 100: 0.40 ms a post at a fan-out of 10; GOGC 400: 0.29).
 // A greater GOGC does the same for a small heap, and too much to a great one: it
 // multiplies, so that 200 MB of subscribers would take 1 GB. This adds.
 //

@@ -49,8 +49,8 @@ const hashDomain = "fanout event post 1"
 // carries its length, so no two different posts run together to the same
 // bytes; absent attributes are not empty ones; data counts byte for byte.
 //
-// All but data is laid out first and written at once: part by part it took 30
-// allocations and as long as the hashing itself.
+// All but data is laid out first and written at once: 8 allocations; part by part it
+// took 30.
 func (p Post) hash() string {
 	b := make([]byte, 0, 512)
 	b = appendPart(b, hashDomain)

@@ -12,15 +12,15 @@ import (
 // The producer does not wait for the strike. Once its deliveries are enqueued it
 // changes nothing for anybody: a plan that is left unstruck is expanded again by
 // Run, which makes nothing twice. So finished plans are gathered for a moment and
-// struck together: concurrent calls share a round trip and a script, which for one
-// post cost Redis about 30 us, this process as much again, and its producer a
-// quarter of its wait (4 round trips one after the other, now 3).
+// struck together, since concurrent calls share a round trip and a script. With 4
+// producers at a fan-out of 10 a post cost the API 0.60 ms of CPU for 0.66, and Redis
+// 0.48 for 0.52 (one run on a busy machine); each waits for 3 round trips one after
+// the other and not for 4.
 
 const (
 	// strikeWithin is how long a finished plan waits for others. An event says that
 	// it is expanding for so long after its 202, and a crash leaves so many to be
-	// expanded again; at 1,000 posts a second it is 20 to a round trip, and longer
-	// would save little more.
+	// expanded again; at 1,000 posts a second it is 20 together.
 	strikeWithin = 20 * time.Millisecond
 	// mostStrikes bounds what waits. Who brings the last one takes them all out
 	// before it is answered: posts cannot outrun the strikes.
