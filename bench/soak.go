@@ -67,10 +67,11 @@ type soak struct {
 	s     *stack
 	looks []look
 	keys  []census
-	// posted are events of the healthy, in so many seconds; refused are posts that
-	// did not get their 202.
-	posted, refused atomic.Int64
-	rate            float64
+	// repeated are posts that were sent a second time, as a producer does in doubt;
+	// refused got no 202 then either. doubt is why, of the last one.
+	repeated, refused atomic.Int64
+	doubt             atomic.Value
+	rate              float64
 	left            int64 // deliveries pending after the end
 }
 
@@ -107,8 +108,8 @@ func (k *soak) play(ctx context.Context) (err error) {
 	loaded, stop := context.WithTimeout(ctx, k.o.length)
 	defer stop()
 	done := make(chan struct{}, 2)
-	go func() { k.feed(loaded, "bench.ten", k.rate, &k.posted); done <- struct{}{} }()
-	go func() { k.feed(loaded, "soak.bad", badRate, new(atomic.Int64)); done <- struct{}{} }()
+	go func() { k.feed(loaded, "bench.ten", k.rate); done <- struct{}{} }()
+	go func() { k.feed(loaded, "soak.bad", badRate); done <- struct{}{} }()
 	err = k.watch(loaded)
 	stop()
 	<-done
@@ -206,7 +207,7 @@ func (k *soak) registerBad(ctx context.Context, base string) error {
 
 // feed posts at a steady rate until ctx ends, in batches of what has fallen due, with
 // at most so many posts out.
-func (k *soak) feed(ctx context.Context, kind string, perSecond float64, n *atomic.Int64) {
+func (k *soak) feed(ctx context.Context, kind string, perSecond float64) {
 	start, due := time.Now(), 0
 	out := make(chan struct{}, posters)
 	for rest(ctx, 5*time.Millisecond) == nil {
@@ -215,11 +216,16 @@ func (k *soak) feed(ctx context.Context, kind string, perSecond float64, n *atom
 			id := fmt.Sprintf("evt_%020d_%08d", start.UnixNano(), due)
 			go func() {
 				defer func() { <-out }()
-				if err := k.s.call(context.WithoutCancel(ctx), "/v1/events", event(kind, id), http.StatusAccepted); err != nil {
-					k.refused.Add(1)
+				ctx := context.WithoutCancel(ctx)
+				err := k.s.call(ctx, "/v1/events", event(kind, id), http.StatusAccepted)
+				if err == nil {
 					return
 				}
-				n.Add(1)
+				k.doubt.Store(err.Error())
+				k.repeated.Add(1)
+				if rest(ctx, time.Second) == nil && k.s.call(ctx, "/v1/events", event(kind, id), http.StatusAccepted) != nil {
+					k.refused.Add(1)
+				}
 			}()
 		}
 	}

@@ -350,8 +350,8 @@ func (k *soak) report(w io.Writer) error {
 	for _, g := range all {
 		value[g.Name] = g
 	}
-	line := fmt.Sprintf("soak_s=%.0f deliveries=%d per_s=%.0f pending=%d refused=%d grew=%d", last.At, last.Accepted,
-		float64(last.Accepted-k.looks[0].Accepted)/(last.At-k.looks[0].At), k.left, k.refused.Load(), len(grew))
+	line := fmt.Sprintf("soak_s=%.0f deliveries=%d per_s=%.0f pending=%d repeated=%d refused=%d grew=%d", last.At, last.Accepted,
+		float64(last.Accepted-k.looks[0].Accepted)/(last.At-k.looks[0].At), k.left, k.repeated.Load(), k.refused.Load(), len(grew))
 	for _, process := range []string{"api", "dispatcher"} {
 		line += fmt.Sprintf(" %s_goroutines=%.0f->%.0f %s_rss_mb=%.1f->%.1f", process, value[process+" goroutines"].Before, value[process+" goroutines"].After,
 			process, value[process+" rss"].Before/1e6, value[process+" rss"].After/1e6)
@@ -368,9 +368,12 @@ func (k *soak) report(w io.Writer) error {
 		err = os.WriteFile(filepath.Join(k.b.o.out, "soak.json"), append(text, '\n'), 0o644)
 	}
 	err = errors.Join(err, t.Flush(), k.charts())
+	if why := k.doubt.Load(); why != nil {
+		fmt.Fprintf(w, "\n%d posts were sent again, the last because of: %v\n", k.repeated.Load(), why)
+	}
 	_, _ = fmt.Fprintf(w, "\n%s\n", line)
 	if err == nil && k.refused.Load() > 0 {
-		err = fmt.Errorf("%d posts got no 202", k.refused.Load())
+		err = fmt.Errorf("%d posts got no 202, nor when sent again", k.refused.Load())
 	}
 	if err == nil && len(grew) > 0 {
 		err = errors.New("it grew: " + strings.Join(grew, ", "))
