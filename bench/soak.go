@@ -29,7 +29,7 @@ type soakOptions struct {
 func soakMain(args []string) error {
 	var o soakOptions
 	fs := flag.NewFlagSet("soak", flag.ExitOnError)
-	fs.DurationVar(&o.length, "for", 10*time.Minute, "how long")
+	fs.DurationVar(&o.length, "for", 10*time.Minute, "how long; in less than some minutes connections that come and go look like growth")
 	fs.DurationVar(&o.every, "every", 5*time.Second, "between two looks at the processes; keys are counted in every twelfth")
 	fs.DurationVar(&o.settle, "settle", 2*time.Minute, "what is compared with the end begins here")
 	fs.Float64Var(&o.rate, "rate", 0, "events a second, ten deliveries each; default a third of what is reached just before")
@@ -72,7 +72,7 @@ type soak struct {
 	repeated, refused atomic.Int64
 	doubt             atomic.Value
 	rate              float64
-	left            int64 // deliveries pending after the end
+	left              int64 // deliveries pending after the end
 }
 
 func (k *soak) play(ctx context.Context) (err error) {

@@ -246,11 +246,14 @@ func (k *soak) compare() (all []growth) {
 			before, after := k.windows(func(l look) float64 { return l.Processes[process+" "+w.name] }, w.kind)
 			all = append(all, growth{process + " " + w.name, before, after, before + max(w.share*before, w.extra)})
 		}
-		// A connection has two goroutines. Without them what is left hardly moves.
-		before, after := k.windows(func(l look) float64 { return l.Processes[process+" goroutines"] - 2*l.Processes[process+" fds"] }, usual)
-		all = append(all, growth{process + " goroutines, less 2 for each fd", before, after, before + 20})
 	}
-	before, after := k.windows(func(l look) float64 { return l.Redis["clients"] }, usual)
+	// A connection to an endpoint has two goroutines. Without them what is left hardly
+	// moves.
+	before, after := k.windows(func(l look) float64 {
+		return l.Processes["dispatcher goroutines"] - 2*l.Processes["dispatcher fds"]
+	}, usual)
+	all = append(all, growth{"dispatcher goroutines, less 2 for each fd", before, after, before + 20})
+	before, after = k.windows(func(l look) float64 { return l.Redis["clients"] }, usual)
 	all = append(all, growth{"redis connections", before, after, max(before+10, 2*redisPool)})
 	before, after = k.windows(func(l look) float64 { return float64(l.Pending) }, usual)
 	all = append(all, growth{"pending deliveries", before, after, before + max(before/2, 1000)})
