@@ -39,8 +39,9 @@ type ask struct {
 }
 
 // maxWeight is how much goes into one call: a delivery weighs 1, and so does a KiB of
-// payload. It bounds how long a script keeps Redis from others, to about 5 ms.
-const maxWeight = 512
+// payload. It bounds how long a script keeps Redis from others, to about 5 ms, and how
+// much a script unpacks at once.
+const maxWeight = 400
 
 // gatherer is the queue of one Redis, or of one partition.
 type gatherer struct {

@@ -14,27 +14,37 @@
 -- Run twice, the second run finds the records and does nothing. That is why it
 -- is refused after expand_by, when a record may have been forgotten.
 local retention = ARGV[1]
-local expiry = {} -- when a subscriber's first pending delivery expires, as known
 local filled = {} -- pending deliveries of one on hold
 
--- store makes the delivery, and says whether it is the head of its lane.
-local heads = {} -- due times of the lanes' heads, as known
+-- What is made is gathered, and written at the end with few calls: all records with one,
+-- and two for each subscriber.
+local records, made, lanes = {}, {}, {}
+
 local function store(id, sub, accepted, exp, text)
-  redis.call('SET', T .. 'd:' .. id, text)
-  redis.call('ZADD', T .. 'pend:' .. sub, exp, id)
-  expiry[sub] = expiry[sub] or tonumber(redis.call('ZSCORE', T .. 'expiry', sub) or math.huge)
-  if num(exp) < expiry[sub] then
-    expiry[sub] = num(exp)
-    redis.call('ZADD', T .. 'expiry', exp, sub)
+  local n = #records
+  records[n + 1], records[n + 2] = T .. 'd:' .. id, text
+  made[id] = true
+  local l = lanes[sub]
+  if not l then
+    l = {pend = {}, queue = {}, first = math.huge}
+    lanes[sub] = l
   end
-  local queue = T .. 'q:f:' .. sub
-  redis.call('ZADD', queue, accepted, id)
+  n = #l.pend
+  l.pend[n + 1], l.pend[n + 2] = exp, id
+  l.queue[n + 1], l.queue[n + 2] = accepted, id
+  l.first = math.min(l.first, num(exp))
   count('accepted', 1)
   count('pending', 1)
-  if heads[sub] and num(accepted) > heads[sub] then return false end
-  local head = redis.call('ZRANGE', queue, '0', '0', 'WITHSCORES')
-  heads[sub] = num(head[2])
-  return head[1] == id
+end
+
+-- write stores what was gathered of one subscriber.
+local function write(sub, l)
+  redis.call('ZADD', T .. 'pend:' .. sub, unpack(l.pend))
+  redis.call('ZADD', T .. 'q:f:' .. sub, unpack(l.queue))
+  local expiry = redis.call('ZSCORE', T .. 'expiry', sub)
+  if not expiry or l.first < num(expiry) then redis.call('ZADD', T .. 'expiry', format('%d', l.first), sub) end
+  -- Behind others it changes nothing of where the subscriber stands.
+  if not subs[sub] and made[redis.call('ZRANGE', T .. 'q:f:' .. sub, '0', '0')[1]] then touch(subscriber(sub), 'f') end
 end
 
 -- behind says whether others of the subscriber wait already for no more than a turn or
@@ -56,7 +66,7 @@ end
 local function make_one(event, accepted, bury_now, body, id, sub, exp)
   local text = 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub
   if behind(sub) then
-    if store(id, sub, accepted, exp, text) then touch(subscriber(sub), 'f') end
+    store(id, sub, accepted, exp, text)
     return true
   end
   local s = subscriber(sub)
@@ -80,8 +90,8 @@ local function make_one(event, accepted, bury_now, body, id, sub, exp)
     end
     filled[sub] = filled[sub] + 1
   end
-  local first = store(id, sub, accepted, exp, text)
-  if first or s.place.f == '-' or s.place.f == 'q' or s.since > 0 then touch(s, 'f') end
+  store(id, sub, accepted, exp, text)
+  touch(s, 'f')
   return true
 end
 
@@ -97,7 +107,7 @@ while i <= #ARGV do
     local keys, fresh, full = {}, 0, 0
     for k = first, last, 3 do keys[#keys + 1] = T .. 'd:' .. ARGV[k] end
     for k, there in ipairs(redis.call('MGET', unpack(keys))) do
-      if not there then
+      if not there and not made[ARGV[first + (k - 1) * 3]] then
         local at = first + (k - 1) * 3
         if make_one(event, accepted, bury_now == '1', body, ARGV[at], ARGV[at + 1], ARGV[at + 2]) then
           fresh = fresh + 1
@@ -109,5 +119,7 @@ while i <= #ARGV do
     out[#out + 1], out[#out + 2] = fresh, full
   end
 end
+if #records > 0 then redis.call('MSET', unpack(records)) end
+for sub, l in pairs(lanes) do write(sub, l) end
 finish()
 return out

@@ -193,7 +193,7 @@ end
 -- take leases deliveries of one lane, and says how many.
 local function take(s, lane, ids)
   if #ids == 0 then return 0 end
-  local keys, leases, till = {}, {}, plus(NOW, s.lt)
+  local keys, leases, records, till = {}, {}, {}, plus(NOW, s.lt)
   for i, id in ipairs(ids) do keys[i] = T .. 'd:' .. id end
   local texts = redis.call('MGET', unpack(keys))
   redis.call('ZREM', queue(s, lane), unpack(ids))
@@ -201,14 +201,17 @@ local function take(s, lane, ids)
     local text, fence
     if texts[i] then text, fence = charge(id, texts[i]) end
     if text then
-      redis.call('SET', keys[i], text)
-      leases[#leases + 1] = till
-      leases[#leases + 1] = id
+      local n = #leases
+      leases[n + 1], leases[n + 2] = till, id
+      records[n + 1], records[n + 2] = keys[i], text
       add(id, text, s, till)
       given[#given + 1] = id .. '=' .. fence
     end
   end
-  if #leases > 0 then redis.call('ZADD', T .. 'leases', unpack(leases)) end
+  if #leases > 0 then
+    redis.call('MSET', unpack(records))
+    redis.call('ZADD', T .. 'leases', unpack(leases))
+  end
   return #leases / 2
 end
 

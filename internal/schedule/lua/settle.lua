@@ -43,26 +43,45 @@ local function late_success(r, fence, status, attempt)
   return 'applied_late'
 end
 
--- first_success settles what most are, a 2xx at the first attempt: the same as below,
--- but the record is not taken apart (9 us of 25). It says false if this is none.
+-- What most verdicts are, a 2xx at the first attempt, is settled by the subscriber, with
+-- few calls and without taking the record apart: 6 us each instead of 25. To the same
+-- end as below.
 local FIRST = '^l(%a %d+ %d+ %S+ (%S+) %d+ 1 1) 0 (0 0 0 0 0 %d+ (%d+)) '
+local groups = {} -- by subscriber: ids, records, times
 
-local function first_success(id, text, fence, flags, status, attempt, took)
-  if fence ~= '1' or flags ~= '+' or attempt ~= '' then return false end
+local function first_success(id, text, fence, next, flags, status, attempt, took)
+  if fence ~= '1' or next ~= 'd' or flags ~= '+' or attempt ~= '' then return false end
   local head, sub, times, leased = string.match(text, FIRST)
   if not head then return false end
-  local ended, probe = end_lease({id = id, sb = sub})
-  if ended then observe(subscriber(sub), '+', took + 0, 0, false, leased + 0, probe, draw) end
-  redis.call('ZREM', T .. 'pend:' .. sub, id)
-  redis.call('SET', T .. 'd:' .. id, format('d%s 1 %s %s %s delivered - -', head, times, NOWS, status), 'PX', retention)
-  count('pending', -1)
-  count('delivered', 1)
+  local g = groups[sub]
+  if not g then
+    g = {ids = {}, records = {}, took = {}, leased = {}}
+    groups[sub] = g
+  end
+  local n = #g.ids + 1
+  g.ids[n], g.took[n], g.leased[n] = id, took, leased
+  g.records[n] = format('d%s 1 %s %s %s delivered - -', head, times, NOWS, status)
   return true
 end
 
-local function settle(id, fence, next, due, flags, outcome, status, reason, attempt, body, took, wait)
-  local text = redis.call('GET', T .. 'd:' .. id)
-  if text and next == 'd' and first_success(id, text, fence, flags, status, attempt, took) then return 'applied' end
+local function settle_firsts(sub, g)
+  local ended = redis.call('ZREM', T .. 'leases', unpack(g.ids))
+  redis.call('ZREM', T .. 'pend:' .. sub, unpack(g.ids))
+  for i, id in ipairs(g.ids) do
+    redis.call('SET', T .. 'd:' .. id, g.records[i], 'PX', retention)
+  end
+  count('pending', -#g.ids)
+  count('delivered', #g.ids)
+  local s = subscriber(sub)
+  if not s or ended == 0 then return end
+  s.n = math.max(0, s.n - ended)
+  touch(s)
+  for i, id in ipairs(g.ids) do
+    observe(s, '+', g.took[i] + 0, 0, false, g.leased[i] + 0, s.probe == id, draw)
+  end
+end
+
+local function settle(text, id, fence, next, due, flags, outcome, status, reason, attempt, body, took, wait)
   local r = text and decode(id, text)
   if not r then return 'missing' end
   local at_fence = fence == r.dc
@@ -112,9 +131,35 @@ local function settle(id, fence, next, due, flags, outcome, status, reason, atte
   return 'applied'
 end
 
-local out = {NOW, 0}
-for i = 3, #ARGV, 12 do
-  out[#out + 1] = settle(unpack(ARGV, i, i + 11))
+local VERDICT = 12
+local keys, texts = {}, {}
+for i = 3, #ARGV, VERDICT do keys[#keys + 1] = T .. 'd:' .. ARGV[i] end
+if #keys > 0 then texts = redis.call('MGET', unpack(keys)) end
+
+local out, seen, rest = {NOW, 0}, {}, {}
+for k, text in ipairs(texts) do
+  local i = 3 + (k - 1) * VERDICT
+  local id = ARGV[i]
+  if not seen[id] and text and
+    first_success(id, text, ARGV[i + 1], ARGV[i + 2], ARGV[i + 4], ARGV[i + 6], ARGV[i + 8], ARGV[i + 10]) then
+    out[k + 2] = 'applied'
+  else
+    rest[#rest + 1] = k
+    out[k + 2] = 'missing'
+  end
+  seen[id] = true
+end
+for sub, g in pairs(groups) do settle_firsts(sub, g) end
+local settled = {} -- ids whose record is not any more what was read
+for _, g in pairs(groups) do
+  for _, id in ipairs(g.ids) do settled[id] = true end
+end
+for _, k in ipairs(rest) do
+  local i = 3 + (k - 1) * VERDICT
+  local id, text = ARGV[i], texts[k]
+  if settled[id] then text = redis.call('GET', keys[k]) end
+  settled[id] = true
+  out[k + 2] = settle(text, unpack(ARGV, i, i + VERDICT - 1))
 end
 finish()
 out[2] = next_due()
