@@ -16,11 +16,6 @@ const slowShare = 0.60
 // After that its patience doubles: told again at 2 s, 4 s, ...
 const hangAfter = time.Second
 
-// hog is the number of slots from which on a subscriber's are told to the scheduler,
-// whatever is free. With fewer, one turn (a quantum of 8) can take it beyond its
-// share only when little is free, and then all are told.
-const hog = 8
-
 // pool says whose slots a lease is counted in.
 type pool int
 
@@ -129,13 +124,13 @@ func (s *slots) rooms() schedule.Rooms {
 	}
 }
 
-// holds lists the subscribers of a partition whose slots matter to what they may be
-// given: as many as are free, and no more.
+// holds lists what the subscribers of a partition hold, for the scheduler gives each as
+// many as are free and no more. All of them are told, be it a slot: one call may find a
+// hundred subscribers that each have one and want another, and leave none free.
 func (s *slots) holds(partition int) []schedule.Holding {
 	var out []schedule.Holding
-	free := s.free()
 	for id, h := range s.holders {
-		if h.partition == partition && (h.slots >= hog || h.slots+hog > free) {
+		if h.partition == partition {
 			out = append(out, schedule.Holding{SubscriberID: id, Slots: h.slots})
 		}
 	}
