@@ -139,6 +139,12 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 		Timeout: timeout, RetryAfterCap: time.Duration(t.policy.RetryAfterCap),
 	})
 	crash.Point("dispatcher.send.after")
+	if t.answer.Outcome == delivery.Timeout && t.answer.Duration > timeout+frozenFor {
+		// The deadline rang long after its time: it is this process that stood still, with
+		// all its requests. That must not open the breakers of endpoints that answered.
+		t.answer.Outcome = delivery.LeaseLost
+		t.answer.Err = "the dispatcher stood still past the attempt timeout; the endpoint may have answered"
+	}
 	endSpan(span, t.answer)
 	d.metrics.class(t.class).duration.Observe(t.answer.Duration.Seconds())
 }

@@ -346,3 +346,29 @@ func TestRetryAfterIsCountedFromTheAnswer(t *testing.T) {
 		}
 	})
 }
+
+// A timeout that is noticed long after its time speaks of this process, not of the
+// endpoint: it counts as a lost lease, and the attempt is given back.
+func TestFrozenWorkerBlamesItself(t *testing.T) {
+	t.Parallel()
+	for late, want := range map[time.Duration]delivery.Outcome{
+		frozenFor: delivery.Timeout, frozenFor + time.Millisecond: delivery.LeaseLost,
+	} {
+		t.Run(string(want), func(t *testing.T) {
+			run(t, Options{}, func(r *rig) {
+				r.endpoint(func(_ context.Context, req webhook.Request) webhook.Answer {
+					return webhook.Answer{Outcome: delivery.Timeout, Duration: req.Timeout + late, Err: "timeout"}
+				})
+				id := r.enqueue("e1", "s1")
+				after(time.Millisecond)
+				d := r.get(id)
+				if d.LastOutcome != want || (d.LeaseLosses == 1) != (want == delivery.LeaseLost) {
+					t.Errorf("noticed %s late: %s, %d lease losses; want %s", late, d.LastOutcome, d.LeaseLosses, want)
+				}
+				r.endpoint(hang(0))
+				after(time.Minute)
+				r.state(id, delivery.Delivered)
+			})
+		})
+	}
+}
