@@ -1,13 +1,16 @@
 package boot
 
-import "os"
+import (
+	"os"
+	"sync/atomic"
+)
 
 // ballastBytes of heap are claimed and never touched.
 const ballastBytes = 64 << 20
 
 // ballast is what is claimed: no page of it is ever written, so it takes address
 // space and no memory.
-var ballast []byte //nolint:unused // to be kept is all its use
+var ballast atomic.Pointer[[]byte]
 
 // SpareHeap lets 64 MiB more of garbage gather before it is collected, and so the
 // process take that much more memory. What it keeps is a few MB, and by default the
@@ -21,5 +24,6 @@ func SpareHeap() {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	ballast = make([]byte, ballastBytes)
+	spare := make([]byte, ballastBytes)
+	ballast.CompareAndSwap(nil, &spare) // once a process, whoever asks
 }

@@ -15,7 +15,7 @@ func TestSpareHeap(t *testing.T) {
 				t.Setenv(key, set[key])
 			}
 			SpareHeap()
-			t.Cleanup(func() { ballast = nil })
+			t.Cleanup(func() { ballast.Store(nil) })
 			runtime.GC()
 			var m runtime.MemStats
 			runtime.ReadMemStats(&m)
