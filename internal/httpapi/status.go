@@ -63,7 +63,7 @@ func holdView(reason schedule.Hold, st schedule.Standing) Hold {
 		h.Note = "Its endpoint asked by Retry-After to be left alone; that ends by itself at until, or with another url, but not by a resume."
 	case schedule.Breaker:
 		h.Until, h.Probe = utc(st.ProbeAt), st.Probe
-		h.Note = "Its endpoint failed too often in a row; from until on one delivery is let through as a probe, " +
+		h.Note = "Its endpoint failed too often in a row; one delivery is let through as a probe, not before until, " +
 			"and the first success ends this. A resume lets the next probe go at once."
 		if st.Probe != "" {
 			h.Note = "Its endpoint failed too often in a row; one delivery is out as a probe, and if it succeeds, this ends."

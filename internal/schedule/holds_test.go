@@ -254,6 +254,31 @@ func TestLiftedProbesAtOnce(t *testing.T) {
 	})
 }
 
+// Nor does it come back later: whatever the new endpoint is at, the old one's answers say
+// nothing of it.
+func TestMovedForgetsForGood(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]func(l schedule.Leased) schedule.Verdict{
+		"410": gone,
+		"429": func(l schedule.Leased) schedule.Verdict { return throttled(l, time.Hour) },
+		"200": delivered,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			breakers(t, 9, func(w *world) {
+				old := w.next()
+				w.advance(time.Millisecond)
+				w.put("s1", schedule.Moved, three)
+				w.fail(3, delivery.HTTP5xx)
+				w.wantHolds("s1", schedule.Breaker)
+				w.settle(schedule.Applied, late(old))
+				w.wantHolds("s1", schedule.Breaker)
+				w.audit()
+			})
+		})
+	}
+}
+
 // Another URL is another endpoint: nothing that is known of the one holds for the
 // other, nor what it says from now on.
 func TestMovedForgets(t *testing.T) {

@@ -24,7 +24,7 @@ type oracle struct {
 	opened          bool      // just now: how long it rests is the engine's draw
 	step            int
 	probe, last     string
-	changed         time.Time
+	changed, moved  time.Time
 	tokenAt         time.Time // when the tokens that were taken are paid off
 	leases, pending int       // counted by the model before it asks
 }
@@ -115,6 +115,9 @@ func (o *oracle) observe(v schedule.Verdict, leased time.Time, probe bool, now t
 	if blame == delivery.Us || (o.open.IsZero() && !leased.After(o.changed)) {
 		return
 	}
+	if !o.moved.IsZero() && !leased.After(o.moved) {
+		return // of another endpoint
+	}
 	switch blame {
 	case delivery.NoBlame:
 		o.success(now)
@@ -179,7 +182,7 @@ func (o *oracle) configure(tm schedule.Terms, c schedule.Change, now time.Time) 
 		}
 	case schedule.Moved:
 		*o = oracle{
-			id: o.id, terms: tm, cap: modelCap * capUnit, changed: now, tokenAt: o.tokenAt,
+			id: o.id, terms: tm, cap: modelCap * capUnit, moved: now, tokenAt: o.tokenAt,
 			leases: o.leases, pending: o.pending,
 		}
 	}
@@ -202,7 +205,7 @@ func (o *oracle) compare(s schedule.Standing, now time.Time) string {
 		return "holds"
 	case s.Failures != o.fails || s.Openings != o.step || s.Probe != o.probe:
 		return "the breaker"
-	case !o.open.IsZero() && o.probe == "" && !s.ProbeAt.Equal(o.open):
+	case !o.open.IsZero() && o.probe == "" && !s.ProbeAt.Equal(after(o.open, now)):
 		return "the time of the next probe"
 	case o.throttled.After(now) && !s.ThrottledUntil.Equal(o.throttled):
 		return "the end of the throttle"
@@ -212,4 +215,12 @@ func (o *oracle) compare(s schedule.Standing, now time.Time) string {
 		return "leases or pending"
 	}
 	return ""
+}
+
+// after is at if that is still to come, else no time.
+func after(at, now time.Time) time.Time {
+	if at.After(now) {
+		return at
+	}
+	return time.Time{}
 }

@@ -39,7 +39,7 @@ type Standing struct {
 	// Since is when it went on hold; zero if it is not.
 	Since time.Time
 	// ThrottledUntil is when that hold ends, and ProbeAt when the breaker lets the
-	// next probe go; zero without those holds, ProbeAt also while a probe is out.
+	// next probe go; zero without those holds, ProbeAt also once it may go.
 	ThrottledUntil, ProbeAt time.Time
 	// Probe is the delivery that is out as the breaker's probe, or "".
 	Probe string
@@ -108,9 +108,9 @@ var errStanding = errors.New("damaged state of a subscriber")
 func standing(id, terms, run, guard string, now time.Time) (Standing, error) {
 	t, r, g := strings.Fields(terms), strings.Fields(run), strings.Fields(guard)
 	if guard == "" {
-		g = strings.Fields("0 0 0 0 0 0 - - 0 0 0")
+		g = strings.Fields("0 0 0 0 0 0 - - 0 0 0 0")
 	}
-	if len(t) != 8 || len(r) != 7 || len(g) != 11 {
+	if len(t) != 8 || len(r) != 7 || len(g) != 12 {
 		return Standing{}, fmt.Errorf("subscriber %s: %w", id, errStanding)
 	}
 	var bad error
@@ -138,10 +138,10 @@ func standing(id, terms, run, guard string, now time.Time) (Standing, error) {
 	}
 	if open := num(g[4]); open > 0 {
 		s.Holds = append(s.Holds, Breaker)
-		if g[6] == "-" {
-			s.ProbeAt = fromMillis(open)
-		} else {
+		if g[6] != "-" {
 			s.Probe = g[6]
+		} else if at := fromMillis(open); at.After(now) {
+			s.ProbeAt = at
 		}
 	}
 	if len(s.Holds) == 0 {

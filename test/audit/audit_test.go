@@ -143,7 +143,7 @@ func TestDamageIsSeen(t *testing.T) {
 			p.ZAdd(b.Context(), b.prefix+"age:l:standard:f", redis.Z{Member: sub})
 		}},
 		{"on hold and not listed", "and is not in held", func(p redis.Pipeliner) {
-			p.HSet(b.Context(), b.prefix+"sub:"+sub, "guard", "0 0 0 0 0 0 - - 0 5 0")
+			p.HSet(b.Context(), b.prefix+"sub:"+sub, "guard", "0 0 0 0 0 0 - - 0 5 0 0")
 		}},
 		{"held deliveries miscounted", "counts 7 deliveries as held", func(p redis.Pipeliner) {
 			p.HIncrBy(b.Context(), b.prefix+"ledger", "held", 7)

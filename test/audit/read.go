@@ -268,9 +268,9 @@ func (s *Snapshot) history(id string, list []string) {
 func (s *Snapshot) subscriber(prefix, id string, h map[string]string) {
 	terms, run, guard := strings.Fields(h["terms"]), strings.Fields(h["run"]), strings.Fields(h["guard"])
 	if len(guard) == 0 {
-		guard = strings.Fields("0 0 0 0 0 0 - - 0 0 0")
+		guard = strings.Fields("0 0 0 0 0 0 - - 0 0 0 0")
 	}
-	if len(terms) != 8 || len(run) != 7 || len(guard) != 11 || len(run[6]) != 4 {
+	if len(terms) != 8 || len(run) != 7 || len(guard) != 12 || len(run[6]) != 4 {
 		s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged state: %v", id, h))
 		return
 	}

@@ -57,8 +57,8 @@ end
 -- when the attempt was leased, and whether it was the probe.
 local function observe(s, blame, took, wait, gone, leased, probe, draw)
   if not s or blame == 'u' then return end
-  -- Of before the breaker closed, or of another endpoint before this one.
-  if leased <= s.changed and s.open == 0 then return end
+  if s.moved > 0 and leased <= s.moved then return end -- of another endpoint
+  if leased <= s.changed and s.open == 0 then return end -- of before the breaker closed
   touch(s)
   -- A moving average (1/4 the newest) forgets a hang within a dozen answers.
   s.lat = math.max(1, s.lat == 0 and took or math.floor((3 * s.lat + took) / 4))

@@ -52,7 +52,8 @@ if change == 'lift' then
   s.disabled, s.open, s.troubled = false, math.min(s.open, NOW), true
 elseif change == 'moved' then
   s.cut, s.fails, s.disabled, s.throttled, s.open, s.step = 0, 0, false, 0, 0, 0
-  s.probe, s.last, s.changed, s.win, s.lat, s.troubled = '-', '-', NOW, tonumber(start), 0, old ~= nil
+  s.probe, s.last, s.changed, s.win, s.lat = '-', '-', 0, tonumber(start), 0
+  s.moved, s.troubled = NOW, old ~= nil
 end
 finish()
 return v + 1

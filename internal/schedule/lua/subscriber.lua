@@ -7,7 +7,7 @@ local LANES = {'f', 'r', 'd'} -- fresh, retry, redrive, in order of service
 
 local TERMS = '^(%S+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01])$'
 local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S)$'
-local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+)$'
+local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+) (%d+)$'
 
 local subs = {}    -- loaded in this run, by id
 local touched = {} -- to be put in place by finish()
@@ -23,13 +23,14 @@ local function trouble(s, text)
   s.probe, s.last = '-', '-'  -- its probe that is out, and the one before
   s.changed = 0               -- when it opened or closed last
   s.since, s.held = 0, 0      -- on hold since, 0 for not; deliveries counted as held
+  s.moved = 0                 -- when its URL changed last
   if not text then return end
-  local cut, fails, disabled, throttled, open, step, changed, since, held
-  cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held = string.match(text, GUARD)
+  local cut, fails, disabled, throttled, open, step, changed, since, held, moved
+  cut, fails, disabled, throttled, open, step, s.probe, s.last, changed, since, held, moved = string.match(text, GUARD)
   s.disabled = disabled == '1'
   s.cut, s.fails, s.throttled = cut + 0, fails + 0, throttled + 0
   s.open, s.step, s.changed = open + 0, step + 0, changed + 0
-  s.since, s.held = since + 0, held + 0
+  s.since, s.held, s.moved = since + 0, held + 0, moved + 0
 end
 
 local function subscriber(id)
@@ -59,8 +60,8 @@ local function subscriber(id)
 end
 
 local function guard(s)
-  return format('%d %d %d %d %d %d %s %s %d %d %d', s.cut, s.fails, s.disabled and 1 or 0, s.throttled, s.open,
-    s.step, s.probe, s.last, s.changed, s.since, s.held)
+  return format('%d %d %d %d %d %d %s %s %d %d %d %d', s.cut, s.fails, s.disabled and 1 or 0, s.throttled, s.open,
+    s.step, s.probe, s.last, s.changed, s.since, s.held, s.moved)
 end
 
 -- touch marks a subscriber to be put in place; with a lane, because that lane's
