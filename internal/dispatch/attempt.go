@@ -131,6 +131,7 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 	defer span.End()
 	t.startedAt = t.clock.now()
 	t.traceID = traceID(span)
+	begun := time.Now()
 	crash.Point("dispatcher.send.before")
 	t.answer = d.sender.Send(ctx, webhook.Request{
 		URL: sub.URL, Secrets: sub.Secrets,
@@ -139,11 +140,9 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 		Timeout: timeout, RetryAfterCap: time.Duration(t.policy.RetryAfterCap),
 	})
 	crash.Point("dispatcher.send.after")
-	if t.answer.Outcome == delivery.Timeout && t.answer.Duration > timeout+frozenFor {
-		// The deadline rang long after its time: it is this process that stood still, with
-		// all its requests. That must not open the breakers of endpoints that answered.
+	if t.answer.Status == 0 && t.answer.Outcome.Blame() == delivery.Endpoint && d.loop.pulse.stoodStillSince(begun) {
 		t.answer.Outcome = delivery.LeaseLost
-		t.answer.Err = "the dispatcher stood still past the attempt timeout; the endpoint may have answered"
+		t.answer.Err = "the dispatcher stood still meanwhile, and the endpoint may have answered: " + t.answer.Err
 	}
 	endSpan(span, t.answer)
 	d.metrics.class(t.class).duration.Observe(t.answer.Duration.Seconds())

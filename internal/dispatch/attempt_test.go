@@ -347,23 +347,33 @@ func TestRetryAfterIsCountedFromTheAnswer(t *testing.T) {
 	})
 }
 
-// A timeout that is noticed long after its time speaks of this process, not of the
-// endpoint: it counts as a lost lease, and the attempt is given back.
+// What a process that stood still finds when it wakes speaks of itself, not of the endpoint:
+// it counts as a lost lease, and the attempt is given back.
 func TestFrozenWorkerBlamesItself(t *testing.T) {
 	t.Parallel()
-	for late, want := range map[time.Duration]delivery.Outcome{
-		frozenFor: delivery.Timeout, frozenFor + time.Millisecond: delivery.LeaseLost,
+	for name, c := range map[string]struct {
+		late   time.Duration // that the beat is
+		answer webhook.Answer
+		want   delivery.Outcome
+	}{
+		"in time":          {0, webhook.Answer{Outcome: delivery.Timeout}, delivery.Timeout},
+		"a little late":    {skipped, webhook.Answer{Outcome: delivery.Timeout}, delivery.Timeout},
+		"frozen":           {skipped + time.Second, webhook.Answer{Outcome: delivery.Timeout}, delivery.LeaseLost},
+		"frozen and reset": {skipped + time.Second, webhook.Answer{Outcome: delivery.Reset}, delivery.LeaseLost},
+		"but answered":     {skipped + time.Second, webhook.Answer{Outcome: delivery.HTTP5xx, Status: 500}, delivery.HTTP5xx},
 	} {
-		t.Run(string(want), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			run(t, Options{}, func(r *rig) {
-				r.endpoint(func(_ context.Context, req webhook.Request) webhook.Answer {
-					return webhook.Answer{Outcome: delivery.Timeout, Duration: req.Timeout + late, Err: "timeout"}
+				r.endpoint(func(_ context.Context, _ webhook.Request) webhook.Answer {
+					time.Sleep(time.Second)
+					r.d.loop.pulse.last.Add(-int64(c.late)) // as if it had not beaten for so long
+					return c.answer
 				})
 				id := r.enqueue("e1", "s1")
-				after(time.Millisecond)
+				after(1100 * time.Millisecond)
 				d := r.get(id)
-				if d.LastOutcome != want || (d.LeaseLosses == 1) != (want == delivery.LeaseLost) {
-					t.Errorf("noticed %s late: %s, %d lease losses; want %s", late, d.LastOutcome, d.LeaseLosses, want)
+				if d.LastOutcome != c.want || (d.LeaseLosses == 1) != (c.want == delivery.LeaseLost) {
+					t.Errorf("%s, %d lease losses; want %s", d.LastOutcome, d.LeaseLosses, c.want)
 				}
 				r.endpoint(hang(0))
 				after(time.Minute)
@@ -371,4 +381,29 @@ func TestFrozenWorkerBlamesItself(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPulse()
+		began := time.Now()
+		time.Sleep(hangAfter / 4)
+		p.beat()
+		if p.stoodStillSince(began) {
+			t.Error("it beats in time")
+		}
+		time.Sleep(5 * time.Second)
+		if !p.stoodStillSince(began) {
+			t.Error("it has not beaten for 5 s, and has not yet noticed")
+		}
+		p.beat()
+		if !p.stoodStillSince(began) {
+			t.Error("it had not beaten for 5 s")
+		}
+		time.Sleep(time.Millisecond)
+		if p.stoodStillSince(time.Now()) {
+			t.Error("what began since is not touched by it")
+		}
+	})
 }

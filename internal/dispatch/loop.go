@@ -60,6 +60,7 @@ type loop struct {
 	giveBack func(ctx context.Context, partition int, claims []schedule.Claim, why releaseReason)
 	health   *health
 	metrics  *metrics
+	pulse    *pulse
 	log      *slog.Logger
 }
 
@@ -71,7 +72,7 @@ func newLoop(s Leaser, opts Options, d *Dispatcher) *loop {
 		giveBack: func(ctx context.Context, p int, claims []schedule.Claim, why releaseReason) {
 			d.settler.giveBack(ctx, p, claims, why)
 		},
-		health: d.health, metrics: d.metrics, log: d.log,
+		health: d.health, metrics: d.metrics, pulse: newPulse(), log: d.log,
 	}
 }
 
@@ -159,6 +160,7 @@ func (l *loop) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		l.pulse.beat()
 		for p, out := range l.hangs(time.Now()) {
 			call, cancel := context.WithTimeout(ctx, callTimeout)
 			if err := l.sched.Slow(call, p, out); err != nil {

@@ -24,9 +24,6 @@ const (
 	// at once, and a subscriber with a cap's worth of those would get nothing else: in
 	// a cluster that is what a dead primary's payloads are to the others' subscribers.
 	unreadableFor = 5 * time.Second
-	// frozenFor is how late an attempt's deadline may be noticed before the process is
-	// taken to have stood still.
-	frozenFor = 2 * time.Second
 	// settleFor is how long after its lease expired a verdict is still tried. It
 	// is accepted while nobody reclaimed the lease, and outlasting an outage of
 	// minutes spares receivers a duplicate.
