@@ -296,3 +296,29 @@ func TestNewestIsDue(t *testing.T) {
 		}
 	})
 }
+
+// A new endpoint's first request does not wait until all slow ones have had their turn.
+func TestUnknownGoBeforeTheSlow(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		hang := map[string]time.Duration{}
+		for i := range 6 {
+			name := fmt.Sprint("a", i)
+			w.subscribe(name, 10)
+			hang[name] = 5 * time.Second
+			for k := range 3 {
+				w.post(fmt.Sprint(name, k), name)
+			}
+		}
+		w.ok(w.Slow(w.ctx, 0, hang))
+		for range 8 { // each has had a turn, and some two
+			w.lease("w", room(1))
+		}
+		w.subscribe("z", 10)
+		w.post("z", "z")
+		if l := w.one("w"); l.SubscriberID != "z" || !l.Slow {
+			w.Fatalf("%s is served before the new one", l.SubscriberID)
+		}
+		w.audit()
+	})
+}
