@@ -167,9 +167,9 @@ local function put(s, lane, stands, till)
   if READY[is] then
     -- One that comes back enters at the current virtual time: it neither claims
     -- the turns that it did not use nor waits behind those that it did.
-    -- One that nobody knows goes before the slow that it shares slots with: else its
-    -- first request waits until each of them has had its turn.
-    s.vt = math.max(s.vt, virtual_now() - (s.lat == 0 and 1 or 0))
+    -- One that nobody knows, and a probe, go before the slow that they share slots
+    -- with: else they wait until each of these has had its turn.
+    s.vt = math.max(s.vt, virtual_now() - ((s.lat == 0 or is == 'p') and 1 or 0))
     redis.call('ZADD', T .. ORDER[is] .. lane, format('%d', s.vt), s.id)
     fed[ORDER[is] .. lane] = puts
     if not READY[was] then woke = true end
