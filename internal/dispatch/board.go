@@ -46,9 +46,9 @@ type partition struct {
 	seq   int64
 	woken bool      // work was announced since it was asked last
 	dueAt time.Time // local time at which work falls due; zero: none known
-	// ready is how many subscribers still waited for a turn at the last reply, slow
-	// how many more that are slow; stalled says that they could not be served in all the room there was, so
-	// that asking again is no use before a slot frees.
+	// ready is how many subscribers still waited for a turn at the last reply, slow how
+	// many more that are slow; stalled says that they could not be served in all the
+	// room there was, so that asking again is no use before a slot frees.
 	ready, slow int
 	stalled     bool
 	// asked is the request that is not answered yet; lost says that its call

@@ -80,15 +80,18 @@ func (s *settler) add(ctx context.Context, l *lease, v schedule.Verdict) {
 
 // gather waits for the partition's rhythm, unless there is a whole batch already.
 func (s *settler) gather(ctx context.Context, partition int) {
-	s.mu.Lock()
-	q := &s.queues[partition]
-	wait := time.Duration(0)
-	if n := len(q.waiting); n > 0 && n < settleBatch {
-		wait = q.rhythm.take(time.Now())
+	next := func() time.Duration {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		q := &s.queues[partition]
+		if n := len(q.waiting); n == 0 || n >= settleBatch {
+			return 0
+		}
+		return q.rhythm.take(time.Now())
 	}
-	s.mu.Unlock()
-	if wait > 0 {
-		sleep(ctx, wait)
+	wait := next()
+	for wait > 0 && sleep(ctx, wait) {
+		wait = next()
 	}
 }
 
