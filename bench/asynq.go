@@ -90,7 +90,7 @@ func (a *asynqJob) enqueue(n, most int64) error {
 		for taken.Add(1) <= n {
 			event := a.events.Add(1)
 			for a.queued.Load()-a.handled.Load() > most {
-				time.Sleep(200 * time.Microsecond)
+				time.Sleep(pollEvery)
 			}
 			for sub := range endpoints {
 				payload := make([]byte, 10, 10+len(a.body))

@@ -18,6 +18,10 @@ import (
 // waits for the producer, few enough that the two are in balance.
 func (o options) outstanding() int64 { return int64(20 * o.slots) }
 
+// pollEvery is how often a producer looks whether it may go on. Looked at each 0.2 ms,
+// the waiting of 32 of them cost 5 us of CPU per delivery.
+const pollEvery = 5 * time.Millisecond
+
 // posters is how many producers post at the same time.
 const posters = 32
 
@@ -38,7 +42,7 @@ func (s *stack) post(ctx context.Context, n int, most int64) error {
 	return inParallel(posters, func() error {
 		for i := taken.Add(1); i <= int64(n); i = taken.Add(1) {
 			for accepted.Load()*endpoints-(s.b.board.count.Load()-arrived) > most {
-				if err := rest(ctx, 200*time.Microsecond); err != nil {
+				if err := rest(ctx, pollEvery); err != nil {
 					return err
 				}
 			}

@@ -153,6 +153,8 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 	if b.asking || room.Total == 0 {
 		return nil
 	}
+	free := room.Total
+	room = atMost(room, b.slots.callMost())
 	poll, most := now.Sub(b.polledAt) >= safety, askAtOnce
 	if poll {
 		most = len(b.parts)
@@ -188,11 +190,18 @@ func (b *board) pick(now time.Time, worker string, safety time.Duration) []sched
 		}
 		p.narrowed = narrowed(r, room)
 		reqs[i] = schedule.LeaseRequest{
-			Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r, Free: room.Total, Holds: b.slots.holds(ids[i]),
+			Partition: ids[i], Worker: worker, Seq: p.seq, Rooms: r, Free: free, Holds: b.slots.holds(ids[i]),
 		}
 		p.asked, p.askedAt = &reqs[i], now
 	}
 	return reqs
+}
+
+// atMost narrows rooms to n in all.
+func atMost(r schedule.Rooms, n int) schedule.Rooms {
+	return schedule.Rooms{
+		Total: min(r.Total, n), Fresh: min(r.Fresh, n), Retry: min(r.Retry, n), Redrive: min(r.Redrive, n), Slow: min(r.Slow, n),
+	}
 }
 
 // narrowed says whether a lane that has room got none of it.

@@ -85,7 +85,7 @@ func persist(ctx context.Context, f func() error, final ...error) error {
 type rhythm struct{ next time.Time }
 
 const (
-	beat   = 2 * time.Millisecond
+	beat   = time.Millisecond
 	atHand = 8 // calls that may go at once
 )
 

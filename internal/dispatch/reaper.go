@@ -18,6 +18,10 @@ import (
 // next one at once.
 const reapLimit = 256
 
+// reapBatch is the most that one call settles: beyond it a batch holds up Redis for
+// longer than it saves.
+const reapBatch = 128
+
 // afterOutage is the reaper's pause after an error, and once more when Redis is
 // back. It is longer than a settler's longest one, so that workers which outlived
 // an outage get to settle their own leases before these are taken for lost.
@@ -179,7 +183,7 @@ func (r *reaper) settle(
 	ctx context.Context, verdicts map[int][]schedule.Verdict, call settleCall, clk clock,
 ) (moved int, failed error) {
 	for p, all := range verdicts {
-		for batch := range slices.Chunk(all, settleBatch) {
+		for batch := range slices.Chunk(all, reapBatch) {
 			results, err := r.call(ctx, p, batch, call)
 			if err != nil {
 				failed = errors.Join(failed, err)

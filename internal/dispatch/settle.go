@@ -14,10 +14,6 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-// settleBatch is the most verdicts in one call: beyond it a batch holds up Redis
-// for longer than it saves.
-const settleBatch = 128
-
 // releaseFor bounds how long a release is tried. It is worth less than a verdict:
 // left alone, the lease expires and the reaper gives the attempt back.
 const releaseFor = 10 * time.Second
@@ -40,6 +36,7 @@ func (s settlement) overdue(now time.Time) bool {
 type settler struct {
 	sched   Settler
 	board   *board
+	most    int // verdicts in one call
 	health  *health
 	metrics *metrics
 	log     *slog.Logger
@@ -60,7 +57,7 @@ type queue struct {
 
 func newSettler(s Settler, partitions int, l *loop, d *Dispatcher) *settler {
 	return &settler{
-		sched: s, board: l.board, health: d.health, metrics: d.metrics, log: d.log,
+		sched: s, board: l.board, most: l.slots.callMost(), health: d.health, metrics: d.metrics, log: d.log,
 		queues: make([]queue, partitions),
 	}
 }
@@ -84,7 +81,7 @@ func (s *settler) gather(ctx context.Context, partition int) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		q := &s.queues[partition]
-		if n := len(q.waiting); n == 0 || n >= settleBatch {
+		if n := len(q.waiting); n == 0 || n >= s.most {
 			return 0
 		}
 		return q.rhythm.take(time.Now())
@@ -100,7 +97,7 @@ func (s *settler) take(partition int) []settlement {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q := &s.queues[partition]
-	n := min(len(q.waiting), settleBatch)
+	n := min(len(q.waiting), s.most)
 	batch := slices.Clone(q.waiting[:n])
 	q.waiting = slices.Delete(q.waiting, 0, n)
 	q.flushing = n > 0

@@ -47,14 +47,14 @@ func TestVerdictsGatherWhileACallIsOut(t *testing.T) {
 	run(t, Options{}, func(r *rig) {
 		r.set(func() { r.slow["settle"] = 10 * time.Millisecond })
 		s := idsIn(r.fake, 1)[0]
-		for i := range 90 {
+		for i := range 30 {
 			r.enqueue(fmt.Sprint("e", i), s)
 		}
 		after(25 * time.Millisecond)
 		if n := r.count("settle"); n > 2 {
-			t.Errorf("%d calls for 90 verdicts, want a first one and one with all the rest at most", n)
+			t.Errorf("%d calls for 30 verdicts, want a first one and one with all the rest at most", n)
 		}
-		if n := r.metric("fanout_settles_total", string(schedule.Applied)); n != 90 {
+		if n := r.metric("fanout_settles_total", string(schedule.Applied)); n != 30 {
 			t.Errorf("%v applied", n)
 		}
 	})

