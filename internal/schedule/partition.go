@@ -52,6 +52,9 @@ func (e *Engine) Partitions() int { return len(e.parts) }
 // PartitionOf is the partition of a subscriber's id; of an event's id it is the
 // event partition.
 func (e *Engine) PartitionOf(id string) int {
+	if len(e.parts) == 1 { // the hashes of an event's subscribers were 9 % of the API's CPU
+		return 0
+	}
 	return int(delivery.Hash16(id)) % len(e.parts)
 }
 
