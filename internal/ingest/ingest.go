@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
@@ -125,13 +126,62 @@ func New(store Store, dir Directory, opts Options) *Service {
 // schedule.ErrFull (nothing stored), schedule.ErrUnavailable (stored or not:
 // post again with the same id).
 func (s *Service) Submit(ctx context.Context, p Post) (Receipt, error) {
+	return s.submit(ctx, p, s.match)
+}
+
+// SubmitTo is Submit for one subscriber alone, whatever its filter says: it is how an
+// endpoint is tried.
+func (s *Service) SubmitTo(ctx context.Context, p Post, sub *subscriber.Subscriber) (Receipt, error) {
+	return s.submit(ctx, p, func(context.Context, delivery.Event) ([]*subscriber.Subscriber, error) {
+		return []*subscriber.Subscriber{sub}, nil
+	})
+}
+
+// batchParallel is how many posts of a batch are under way at once. The scheduler
+// makes few calls of them: see schedule's gatherer.
+const batchParallel = 64
+
+// BatchResult is what became of one post of a batch.
+type BatchResult struct {
+	Receipt Receipt
+	Err     error // as of Submit
+}
+
+// SubmitBatch is Submit for each post, in no order: one that is refused keeps no other
+// from being accepted. The results are in the order of the posts.
+func (s *Service) SubmitBatch(ctx context.Context, posts []Post) []BatchResult {
+	results := make([]BatchResult, len(posts))
+	var all errgroup.Group
+	all.SetLimit(batchParallel)
+	for i, p := range posts {
+		all.Go(func() error {
+			results[i].Receipt, results[i].Err = s.Submit(ctx, p)
+			return nil
+		})
+	}
+	_ = all.Wait() // each says its own error
+	return results
+}
+
+// recipients finds those who get an event.
+type recipients func(context.Context, delivery.Event) ([]*subscriber.Subscriber, error)
+
+// match finds those whose filters take it, as of now.
+func (s *Service) match(ctx context.Context, e delivery.Event) ([]*subscriber.Subscriber, error) {
+	if err := s.dir.Refresh(ctx); err != nil {
+		return nil, fmt.Errorf("refresh the subscribers: %w", err)
+	}
+	return s.dir.Match(e), nil
+}
+
+func (s *Service) submit(ctx context.Context, p Post, to recipients) (Receipt, error) {
 	start := time.Now()
-	r, err := s.submit(ctx, p)
+	r, err := s.take(ctx, p, to)
 	s.metrics.observe(r, err, time.Since(start))
 	return r, err
 }
 
-func (s *Service) submit(ctx context.Context, p Post) (Receipt, error) {
+func (s *Service) take(ctx context.Context, p Post, to recipients) (Receipt, error) {
 	if bad := p.problems(); len(bad) > 0 {
 		return Receipt{}, &Invalid{Fields: bad}
 	}
@@ -147,7 +197,7 @@ func (s *Service) submit(ctx context.Context, p Post) (Receipt, error) {
 	span := trace.SpanFromContext(ctx)
 	span.SetAttributes(attribute.String("fanout.event_id", p.ID), attribute.String("fanout.event_type", p.Type))
 
-	acc, targets, err := s.accept(ctx, p, hash)
+	acc, targets, err := s.accept(ctx, p, hash, to)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("accept event %s: %w", p.ID, err)
 	}
@@ -162,16 +212,16 @@ func (s *Service) submit(ctx context.Context, p Post) (Receipt, error) {
 	return Receipt{ID: p.ID, Deliveries: acc.Deliveries, Duplicate: dup, AcceptedAt: acc.At}, nil
 }
 
-// accept finds the targets as of now and stores the event with them.
-func (s *Service) accept(ctx context.Context, p Post, hash string) (schedule.Accepted, []schedule.Target, error) {
+// accept finds the targets and stores the event with them.
+func (s *Service) accept(ctx context.Context, p Post, hash string, to recipients) (schedule.Accepted, []schedule.Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
 
-	if err := s.dir.Refresh(ctx); err != nil {
-		return schedule.Accepted{}, nil, fmt.Errorf("refresh the subscribers: %w", err)
-	}
 	e := p.event()
-	subs := s.dir.Match(e)
+	subs, err := to(ctx, e)
+	if err != nil {
+		return schedule.Accepted{}, nil, err
+	}
 	if len(subs) > s.opts.MaxFanout {
 		if err := s.repeated(ctx, p.ID); err != nil {
 			return schedule.Accepted{}, nil, fmt.Errorf("%d subscribers match, max_fanout is %d: %w",

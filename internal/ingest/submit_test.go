@@ -309,3 +309,67 @@ func TestProgressIsKeptWhenTimeRunsOut(t *testing.T) {
 		}
 	})
 }
+
+// One post that is refused keeps no other of its batch from being accepted, and the
+// results are in the order of the posts.
+func TestSubmitBatch(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 3, Options{})
+	var posts []Post
+	for i := range 200 {
+		p := validPost()
+		p.ID = fmt.Sprint("evt-", i)
+		switch i % 10 {
+		case 3:
+			p.Type = "" // refused
+		case 7:
+			p.ID = "evt-0" // a repeat of the first, or the first of it
+		case 9:
+			p.ID, p.ShipmentID = "evt-0", "another" // another body
+		}
+		posts = append(posts, p)
+	}
+	if _, err := b.Submit(t.Context(), posts[0]); err != nil {
+		t.Fatal(err)
+	}
+	results := b.SubmitBatch(t.Context(), posts)
+	if len(results) != len(posts) {
+		t.Fatalf("%d results of %d posts", len(results), len(posts))
+	}
+	for i, r := range results {
+		var bad *Invalid
+		switch i % 10 {
+		case 3:
+			if !errors.As(r.Err, &bad) {
+				t.Errorf("post %d: %v", i, r.Err)
+			}
+		case 9:
+			if !errors.Is(r.Err, schedule.ErrConflict) {
+				t.Errorf("post %d: %v", i, r.Err)
+			}
+		default:
+			if r.Err != nil || r.Receipt.ID != posts[i].ID || r.Receipt.Deliveries != 3 || r.Receipt.Duplicate != (posts[i].ID == "evt-0") {
+				t.Errorf("post %d: %+v, %v", i, r.Receipt, r.Err)
+			}
+		}
+	}
+}
+
+// SubmitTo asks no filter, and nobody else gets the event.
+func TestSubmitTo(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 5, Options{})
+	if err := b.dir.Refresh(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sub := b.dir.Match(validPost().event())[2]
+	r, err := b.SubmitTo(t.Context(), validPost(), sub)
+	if err != nil || r.Deliveries != 1 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	b.strikes.flush()
+	b.store.checkDone("evt-1")
+	if targets := b.store.events["evt-1"].Targets; len(targets) != 1 || targets[0].SubscriberID != sub.ID {
+		t.Errorf("it goes to %+v", targets)
+	}
+}

@@ -24,7 +24,7 @@ type script struct {
 // scripts are all transitions, loaded once per engine.
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
-	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, now script
+	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, page, retryNow, now script
 
 	texts map[string]string // by SHA-1
 }
@@ -61,8 +61,10 @@ func loadScripts(clock string) scripts {
 		putConfig: load("put_config", onConfigs), tombstone: load("tombstone", onConfigs), slow: load("slow", onReading),
 		expiredLeases: load("expired_leases", onReading), expiredDeliveries: load("expired_deliveries", onReading),
 		trim: load("trim", onRecords), sample: load("sample", onReading),
-		now:   load("now", onEvents),
-		texts: texts,
+		page:     load("page", onEvents),
+		retryNow: load("retry_now", onRecords),
+		now:      load("now", onEvents),
+		texts:    texts,
 	}
 }
 

@@ -28,6 +28,13 @@ var (
 	// ErrTooLate: the plan's expand_by has passed, so enqueueing could repeat a
 	// delivery whose record is gone already.
 	ErrTooLate = errors.New("too late to expand the event")
+	// ErrCursor: the cursor is none that this list gave.
+	ErrCursor = errors.New("not a cursor of this list")
+	// ErrNotScheduled: the delivery is leased or final, so it has no next attempt to
+	// move.
+	ErrNotScheduled = errors.New("delivery is not scheduled")
+	// ErrFinal: the delivery is delivered or dead, and stays that.
+	ErrFinal = errors.New("delivery is final")
 	// ErrLayout: the data in Redis has another schema or number of partitions.
 	ErrLayout = errors.New("redis holds another layout")
 )
