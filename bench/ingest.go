@@ -9,12 +9,16 @@ import (
 	"time"
 )
 
+// promised is what the API is said to take, in deliveries a second. How long a 202 takes
+// is measured at half of that, and at half of what this machine could do.
+const promised = 20_000
+
 // fifty is the wider fan-out of the ingest figures.
 const fifty = 50
 
 // ingest measures what the API accepts while nobody sends: deliveries a second at a
 // fan-out of 50, posted as fast as they are answered, and how long a 202 for a
-// fan-out of 10 takes at half of what the API could do.
+// fan-out of 10 takes at half load.
 func (b *bench) ingest(ctx context.Context) error {
 	s, err := b.startStack(ctx, "everysec")
 	if err != nil {
@@ -58,13 +62,18 @@ func (b *bench) ingest(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	took, err := s.steadily(ctx, "bench.ten", most/2, limit)
-	if err != nil {
-		return err
-	}
 	b.took.figure("ingest_ten_per_s", most*endpoints)
-	b.took.figure("ingest_p50_ms", quantile(took, 0.5))
-	b.took.figure("ingest_p99_ms", quantile(took, 0.99))
+	for _, at := range []struct {
+		name string
+		rate float64 // posts a second
+	}{{"ingest", promised / endpoints / 2}, {"ingest_half_of_most", most / 2}} {
+		took, err := s.steadily(ctx, "bench.ten", at.rate, limit)
+		if err != nil {
+			return err
+		}
+		b.took.figure(at.name+"_p50_ms", quantile(took, 0.5))
+		b.took.figure(at.name+"_p99_ms", quantile(took, 0.99))
+	}
 	return nil
 }
 
