@@ -23,15 +23,17 @@ const (
 
 // Defines values for PolicyInputClassify.
 const (
-	Dead  PolicyInputClassify = "dead"
-	Retry PolicyInputClassify = "retry"
+	PolicyInputClassifyDead  PolicyInputClassify = "dead"
+	PolicyInputClassifyRetry PolicyInputClassify = "retry"
 )
 
 // Defines values for ProblemCode.
 const (
+	ProblemCodeAlreadyFinal         ProblemCode = "already_final"
 	ProblemCodeBodyTooLarge         ProblemCode = "body_too_large"
 	ProblemCodeCrossOriginRefused   ProblemCode = "cross_origin_refused"
 	ProblemCodeEventConflict        ProblemCode = "event_conflict"
+	ProblemCodeForbidden            ProblemCode = "forbidden"
 	ProblemCodeHostNotAllowed       ProblemCode = "host_not_allowed"
 	ProblemCodeInternal             ProblemCode = "internal"
 	ProblemCodeInvalidCursor        ProblemCode = "invalid_cursor"
@@ -43,18 +45,78 @@ const (
 	ProblemCodeMaxFanoutExceeded    ProblemCode = "max_fanout_exceeded"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
 	ProblemCodeNotFound             ProblemCode = "not_found"
+	ProblemCodeNotScheduled         ProblemCode = "not_scheduled"
 	ProblemCodePreconditionFailed   ProblemCode = "precondition_failed"
+	ProblemCodeRateLimited          ProblemCode = "rate_limited"
 	ProblemCodeRequestTimeout       ProblemCode = "request_timeout"
 	ProblemCodeStorageFull          ProblemCode = "storage_full"
+	ProblemCodeTooManySecrets       ProblemCode = "too_many_secrets"
+	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
 	ProblemCodeUnavailable          ProblemCode = "unavailable"
 	ProblemCodeUnsupportedMediaType ProblemCode = "unsupported_media_type"
 	ProblemCodeVersionConflict      ProblemCode = "version_conflict"
+)
+
+// Defines values for Role.
+const (
+	RoleAdmin      Role = "admin"
+	RoleOperator   Role = "operator"
+	RoleProducer   Role = "producer"
+	RoleSubscriber Role = "subscriber"
+	RoleViewer     Role = "viewer"
+)
+
+// Defines values for ScheduleEndReason.
+const (
+	EndExhausted ScheduleEndReason = "exhausted"
+	EndExpired   ScheduleEndReason = "expired"
+)
+
+// Defines values for ListState.
+const (
+	ListStateDead      ListState = "dead"
+	ListStateLeased    ListState = "leased"
+	ListStatePending   ListState = "pending"
+	ListStateScheduled ListState = "scheduled"
+)
+
+// Defines values for ListDeliveriesParamsState.
+const (
+	ListDeliveriesParamsStateDead      ListDeliveriesParamsState = "dead"
+	ListDeliveriesParamsStateLeased    ListDeliveriesParamsState = "leased"
+	ListDeliveriesParamsStatePending   ListDeliveriesParamsState = "pending"
+	ListDeliveriesParamsStateScheduled ListDeliveriesParamsState = "scheduled"
 )
 
 // Account Groups the subscribers of one owner; fixed at creation. `default` if left out.
 //
 // Examples: acc_1042
 type Account = string
+
+// Actor Who did it.
+type Actor struct {
+	// Account The account that a key of role `subscriber` is bound to; no other role has one.
+	//
+	// Examples: acc_1042
+	Account KeyAccount `json:"account,omitempty,omitzero"`
+
+	// ID The key's id, which is no secret.
+	//
+	// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID KeyIDValue `json:"id"`
+
+	// Name For people; who or what uses it.
+	//
+	// Examples: warehouse Leipzig
+	Name KeyName `json:"name"`
+
+	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+	// `operator` also repairs; `admin` may all.
+	//
+	//
+	// Examples: producer
+	Role Role `json:"role"`
+}
 
 // Attempt The evidence of one attempt.
 type Attempt struct {
@@ -124,6 +186,133 @@ type Attempt struct {
 // Examples: {"carrier":"dhl","seller_id":"s_1042"}
 type Attributes map[string]string
 
+// AuditEntry One change.
+type AuditEntry struct {
+	// Account The account that it belongs to, where it does.
+	//
+	// Examples: acc_1042
+	Account string `json:"account,omitempty,omitzero"`
+
+	// Action The operation that did it.
+	//
+	// Examples: pauseSubscriber
+	Action string `json:"action"`
+
+	// Actor Who did it.
+	Actor Actor `json:"actor"`
+
+	// After What changed, as it is.
+	//
+	// Examples: {"paused":true}
+	After json.RawMessage `json:"after,omitempty,omitzero"`
+
+	// At RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	At Time `json:"at"`
+
+	// Before What changed, as it was: no secret, no header's value and no query of a url.
+	//
+	// Examples: {"paused":false}
+	Before json.RawMessage `json:"before,omitempty,omitzero"`
+
+	// ID The entry.
+	//
+	// Examples: 1764518400123-0
+	ID string `json:"id"`
+
+	// Reason Why, as was said.
+	//
+	// Examples: receiver asked for it, ticket 4711
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RequestID The request in the logs.
+	//
+	// Examples: req_5F3KQZ7RC2T4N6
+	RequestID string `json:"request_id"`
+
+	// Target The id of the subscriber, delivery or key.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	Target string `json:"target"`
+}
+
+// AuditList A page of the audit, newest first.
+type AuditList struct {
+	// Data At most `limit` of them.
+	Data []AuditEntry `json:"data"`
+
+	// NextCursor The cursor of the next page; null after the last.
+	//
+	// Examples: c3ViXzAxSjla
+	NextCursor *string `json:"next_cursor"`
+}
+
+// BatchReceipt What became of each event.
+type BatchReceipt struct {
+	// Accepted Events that are stored, duplicates not counted.
+	//
+	// Examples: 1
+	Accepted int `json:"accepted"`
+
+	// Duplicates Events that were accepted before.
+	//
+	// Examples: 0
+	Duplicates int `json:"duplicates"`
+
+	// Refused Events that are not stored, or not known to be.
+	//
+	// Examples: 1
+	Refused int `json:"refused"`
+
+	// Results One for each event, in their order.
+	Results []BatchResult `json:"results"`
+}
+
+// BatchResult What became of one event of a batch.
+type BatchResult struct {
+	// AcceptedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	AcceptedAt Time `json:"accepted_at,omitempty,omitzero"`
+
+	// Deliveries How many subscribers it goes to; absent if it was refused.
+	//
+	// Examples: 3
+	Deliveries *int `json:"deliveries,omitempty"`
+
+	// Duplicate Whether this id and body were accepted before; absent if it was refused.
+	//
+	// Examples: false
+	Duplicate *bool `json:"duplicate,omitempty"`
+
+	// ID The producer's own id of the event, or the one given at ingest.
+	//
+	// Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID EventIDValue `json:"id,omitempty,omitzero"`
+
+	// Index Its place in `events`, from 0.
+	//
+	// Examples: 0
+	Index int `json:"index"`
+
+	// Problem Why a request failed (RFC 9457).
+	Problem Problem `json:"problem,omitempty,omitzero"`
+
+	// Status What it would be answered alone: 202, or 400, 409, 422, 500 or 503 with a `problem`.
+	//
+	// Examples: 202
+	Status int `json:"status"`
+}
+
+// CancelInput Why.
+type CancelInput struct {
+	// Reason Why, for the audit, in at most 200 printable characters. It goes before the header `Fanout-Reason`.
+	//
+	// Examples: receiver asked for it, ticket 4711
+	Reason ReasonValue `json:"reason"`
+}
+
 // Class One of the server's configured classes; selects the age objective. The first class if left out.
 //
 // Examples: standard
@@ -144,6 +333,11 @@ type DeadLetter struct {
 type DeadLetterList struct {
 	// Data At most `limit` of them.
 	Data []DeadLetter `json:"data"`
+
+	// NextCursor The cursor of the next page; null after the last.
+	//
+	// Examples: c3ViXzAxSjla
+	NextCursor *string `json:"next_cursor"`
 }
 
 // Delivery One event for one subscriber.
@@ -173,8 +367,8 @@ type Delivery struct {
 	// Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	EventID EventIDValue `json:"event_id"`
 
-	// Evidence Its attempts, oldest first, as far as they are kept.
-	Evidence []Attempt `json:"evidence"`
+	// Evidence Its attempts, oldest first, as far as they are kept. Absent in lists and in the answers to retry and cancel.
+	Evidence *[]Attempt `json:"evidence,omitempty"`
 
 	// ExpiresAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -246,6 +440,17 @@ type Delivery struct {
 //
 // Examples: dlv_3f9a7k2m4n6p8q0r1s3t5v70
 type DeliveryIDValue = string
+
+// DeliveryList A page of deliveries.
+type DeliveryList struct {
+	// Data At most `limit` of them.
+	Data []Delivery `json:"data"`
+
+	// NextCursor The cursor of the next page; null after the last.
+	//
+	// Examples: c3ViXzAxSjla
+	NextCursor *string `json:"next_cursor"`
+}
 
 // DeliveryState `scheduled` and `leased` are pending; the others are final, but for a redrive of a dead one.
 //
@@ -334,6 +539,12 @@ type Event struct {
 	//
 	// Examples: shipment.delivered
 	Type EventType `json:"type"`
+}
+
+// EventBatch Events to be accepted, each by itself.
+type EventBatch struct {
+	// Events The events, as `POST /v1/events` takes them.
+	Events []json.RawMessage `json:"events"`
 }
 
 // EventIDValue The producer's own id of the event, or the one given at ingest.
@@ -436,6 +647,19 @@ type FilterInput struct {
 	Types []string `json:"types,omitempty,omitzero"`
 }
 
+// Headers The names of the headers that every request to the endpoint carries; each value is shown as `***`.
+//
+// Examples: {"Authorization":"***"}
+type Headers map[string]string
+
+// HeadersInput Headers that every request to the endpoint carries, such as an `Authorization`; at most 16.
+// Values are never shown again. On a change the headers given replace those that were, an
+// empty object takes them all away, and the value `***` keeps the one that is there. Names
+// that the sender sets itself are refused.
+//
+// Examples: {"Authorization":"Bearer 7f3c9a"}
+type HeadersInput map[string]string
+
 // Health A probe's answer.
 type Health struct {
 	// Status `ok`; anything else is an error.
@@ -476,6 +700,134 @@ type Hold struct {
 // Examples: throttled
 type HoldReason = schedule.Hold
 
+// Key A key, without its token.
+type Key struct {
+	// Account The account that a key of role `subscriber` is bound to; no other role has one.
+	//
+	// Examples: acc_1042
+	Account KeyAccount `json:"account,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	CreatedAt Time `json:"created_at"`
+
+	// CreatedBy Who made it.
+	//
+	// Examples: bootstrap
+	CreatedBy string `json:"created_by"`
+
+	// ExpiresAt When it ends by itself; absent if it does not.
+	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
+
+	// ID The key's id, which is no secret.
+	//
+	// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID KeyIDValue `json:"id"`
+
+	// LastUsedAt When it was last used, to a minute or so; absent if it never was.
+	LastUsedAt Time `json:"last_used_at,omitempty,omitzero"`
+
+	// Name For people; who or what uses it.
+	//
+	// Examples: warehouse Leipzig
+	Name KeyName `json:"name"`
+
+	// RatePerSecond The most requests a second, by each API process; the server's own limit if left out.
+	//
+	// Examples: 50
+	RatePerSecond KeyRate `json:"rate_per_second,omitempty,omitzero"`
+
+	// RevokedAt When it was revoked; absent if it was not.
+	RevokedAt Time `json:"revoked_at,omitempty,omitzero"`
+
+	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+	// `operator` also repairs; `admin` may all.
+	//
+	//
+	// Examples: producer
+	Role Role `json:"role"`
+}
+
+// KeyAccount The account that a key of role `subscriber` is bound to; no other role has one.
+//
+// Examples: acc_1042
+type KeyAccount = string
+
+// KeyCreated A new key, with its token for the only time.
+type KeyCreated struct {
+	// Account The account that a key of role `subscriber` is bound to; no other role has one.
+	//
+	// Examples: acc_1042
+	Account KeyAccount `json:"account,omitempty,omitzero"`
+
+	// CreatedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	CreatedAt Time `json:"created_at"`
+
+	// CreatedBy Who made it.
+	//
+	// Examples: bootstrap
+	CreatedBy string `json:"created_by"`
+
+	// ExpiresAt When it ends by itself; absent if it does not.
+	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
+
+	// ID The key's id, which is no secret.
+	//
+	// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID KeyIDValue `json:"id"`
+
+	// Key The token, to be sent as `Authorization: Bearer`. Store it.
+	//
+	// Examples: fok_01J9ZC3T7R6W8Y2K5M4N0P1QXV_Jx1dZc0r5o0V7l2mX8kq3nWb4tYp6sAeUiGhQfRvLw9
+	Key string `json:"key"`
+
+	// Name For people; who or what uses it.
+	//
+	// Examples: warehouse Leipzig
+	Name KeyName `json:"name"`
+
+	// RatePerSecond The most requests a second, by each API process; the server's own limit if left out.
+	//
+	// Examples: 50
+	RatePerSecond KeyRate `json:"rate_per_second,omitempty,omitzero"`
+
+	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+	// `operator` also repairs; `admin` may all.
+	//
+	//
+	// Examples: producer
+	Role Role `json:"role"`
+}
+
+// KeyIDValue The key's id, which is no secret.
+//
+// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type KeyIDValue = string
+
+// KeyList A page of keys.
+type KeyList struct {
+	// Data At most `limit` of them.
+	Data []Key `json:"data"`
+
+	// NextCursor The cursor of the next page; null after the last.
+	//
+	// Examples: c3ViXzAxSjla
+	NextCursor *string `json:"next_cursor"`
+}
+
+// KeyName For people; who or what uses it.
+//
+// Examples: warehouse Leipzig
+type KeyName = string
+
+// KeyRate The most requests a second, by each API process; the server's own limit if left out.
+//
+// Examples: 50
+type KeyRate = float64
+
 // Lane The queue it waits in, fresh before its first attempt.
 //
 // Examples: retry
@@ -512,6 +864,34 @@ type Ledger struct {
 	//
 	// Examples: 3
 	Pending int64 `json:"pending"`
+}
+
+// NewKey A key to be made.
+type NewKey struct {
+	// Account The account that a key of role `subscriber` is bound to; no other role has one.
+	//
+	// Examples: acc_1042
+	Account KeyAccount `json:"account,omitempty,omitzero"`
+
+	// ExpiresAt When it ends by itself; never if left out.
+	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
+
+	// Name For people; who or what uses it.
+	//
+	// Examples: warehouse Leipzig
+	Name KeyName `json:"name"`
+
+	// RatePerSecond The most requests a second, by each API process; the server's own limit if left out.
+	//
+	// Examples: 50
+	RatePerSecond KeyRate `json:"rate_per_second,omitempty,omitzero"`
+
+	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+	// `operator` also repairs; `admin` may all.
+	//
+	//
+	// Examples: producer
+	Role Role `json:"role"`
 }
 
 // OnCall One look at the whole service.
@@ -820,10 +1200,156 @@ type Problem struct {
 // Examples: event_conflict
 type ProblemCode string
 
+// ReasonValue Why, for the audit, in at most 200 printable characters. It goes before the header `Fanout-Reason`.
+//
+// Examples: receiver asked for it, ticket 4711
+type ReasonValue = string
+
+// RetryInput Why; all of it may be left out.
+type RetryInput struct {
+	// Reason Why, for the audit, in at most 200 printable characters. It goes before the header `Fanout-Reason`.
+	//
+	// Examples: receiver asked for it, ticket 4711
+	Reason ReasonValue `json:"reason,omitempty,omitzero"`
+}
+
+// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+// `operator` also repairs; `admin` may all.
+//
+// Examples: producer
+type Role string
+
+// ScheduleEnd What ends a delivery that always fails.
+type ScheduleEnd struct {
+	// After When it is dead in the mean.
+	After Duration `json:"after"`
+
+	// Attempts How many attempts are made by then in the mean.
+	//
+	// Examples: 15
+	Attempts int `json:"attempts"`
+
+	// Latest When its last attempt is over at the very latest.
+	Latest Duration `json:"latest"`
+
+	// Note The same for a person.
+	//
+	// Examples: In the mean its 15 attempts are spent 2h43m0s after acceptance.
+	Note string `json:"note"`
+
+	// Reason What comes first in the mean: `exhausted`, the attempt budget is spent; `expired`, the next attempt would start after `max_age`.
+	//
+	// Examples: exhausted
+	Reason ScheduleEndReason `json:"reason"`
+}
+
+// ScheduleEndReason What comes first in the mean: `exhausted`, the attempt budget is spent; `expired`, the next attempt would start after `max_age`.
+//
+// Examples: exhausted
+type ScheduleEndReason string
+
+// SchedulePreview What a policy would do to a delivery whose every attempt fails. All times are counted from its acceptance.
+type SchedulePreview struct {
+	// Attempts The attempts, from the first.
+	Attempts []ScheduledAttempt `json:"attempts"`
+
+	// End What ends a delivery that always fails.
+	End ScheduleEnd `json:"end"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+
+	// Version The version of the subscriber whose policy this is.
+	//
+	// Examples: 3
+	Version int64 `json:"version"`
+}
+
+// ScheduledAttempt When an attempt would start.
+type ScheduledAttempt struct {
+	// Attempt Which, from 1.
+	//
+	// Examples: 3
+	Attempt int `json:"attempt"`
+
+	// Earliest If every attempt before it failed at once and every wait was the shortest.
+	Earliest Duration `json:"earliest"`
+
+	// Latest If every attempt before it took its whole timeout and every wait was the longest; never past `max_age`.
+	Latest Duration `json:"latest"`
+
+	// Mean If every attempt before it failed at once and every wait was the middle one.
+	Mean Duration `json:"mean"`
+
+	// Window The wait before it is drawn evenly from 0 to this.
+	Window Duration `json:"window"`
+}
+
+// SecretInfo A signing secret, without its value.
+type SecretInfo struct {
+	// CreatedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	CreatedAt Time `json:"created_at"`
+
+	// ExpiresAt When it stops signing; absent if it does not.
+	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
+
+	// ID Tells it from the others; no part of its value.
+	//
+	// Examples: k3v9t2qa
+	ID string `json:"id"`
+}
+
+// SecretRotated The new secret, for the only time.
+type SecretRotated struct {
+	// Secret `whsec_` and the base64 of 24 to 64 bytes, or `whsk_` and the base64 of an Ed25519 private key.
+	//
+	// Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
+	Secret SecretValue `json:"secret"`
+
+	// Secrets All that sign, the newest first.
+	Secrets []SecretInfo `json:"secrets"`
+}
+
+// SecretRotation How to rotate.
+type SecretRotation struct {
+	// Overlap How long the ones before it go on signing; 0s to 168h. Default 24h. One that expires sooner still does.
+	Overlap *Duration `json:"overlap,omitempty"`
+
+	// Secret The new secret; made at random if left out.
+	Secret *SecretValue `json:"secret,omitempty"`
+}
+
 // SecretValue `whsec_` and the base64 of 24 to 64 bytes, or `whsk_` and the base64 of an Ed25519 private key.
 //
 // Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
 type SecretValue = string
+
+// Self Who the request is taken for.
+type Self struct {
+	// Account The account that a key of role `subscriber` is bound to; no other role has one.
+	//
+	// Examples: acc_1042
+	Account KeyAccount `json:"account,omitempty,omitzero"`
+
+	// ID The key's id; `bootstrap` for the server's own admin key, `local` on a server without keys.
+	ID KeyIDValue `json:"id"`
+
+	// Name For people; who or what uses it.
+	//
+	// Examples: warehouse Leipzig
+	Name KeyName `json:"name"`
+
+	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
+	// `operator` also repairs; `admin` may all.
+	//
+	//
+	// Examples: producer
+	Role Role `json:"role"`
+}
 
 // Subscriber A subscriber as it stands. Its secrets are never shown again.
 type Subscriber struct {
@@ -845,6 +1371,11 @@ type Subscriber struct {
 	// Filter Which events a subscriber gets. An event must fit both parts; without attributes they do not matter.
 	Filter Filter `json:"filter"`
 
+	// Headers The names of the headers that every request to the endpoint carries; each value is shown as `***`.
+	//
+	// Examples: {"Authorization":"***"}
+	Headers Headers `json:"headers,omitempty,omitzero"`
+
 	// ID The subscriber's id.
 	//
 	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
@@ -862,6 +1393,9 @@ type Subscriber struct {
 
 	// Policy How hard a subscriber is tried, every field set.
 	Policy Policy `json:"policy"`
+
+	// Secrets Those that sign, and when they stop; the newest first. Never their values.
+	Secrets []SecretInfo `json:"secrets,omitempty,omitzero"`
 
 	// Status How it is served at this moment; read-only. It is absent from the answer to a change if it
 	// could not be read after it, and while the subscriber is being deleted.
@@ -906,6 +1440,11 @@ type SubscriberCreated struct {
 	// Filter Which events a subscriber gets. An event must fit both parts; without attributes they do not matter.
 	Filter Filter `json:"filter"`
 
+	// Headers The names of the headers that every request to the endpoint carries; each value is shown as `***`.
+	//
+	// Examples: {"Authorization":"***"}
+	Headers Headers `json:"headers,omitempty,omitzero"`
+
 	// ID The subscriber's id.
 	//
 	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
@@ -928,6 +1467,9 @@ type SubscriberCreated struct {
 	//
 	// Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
 	Secret SecretValue `json:"secret"`
+
+	// Secrets Those that sign, and when they stop; the newest first. Never their values.
+	Secrets []SecretInfo `json:"secrets,omitempty,omitzero"`
 
 	// UpdatedAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -995,10 +1537,47 @@ type SubscriberList struct {
 // Examples: Seller 1042
 type SubscriberName = string
 
-// SubscriberPatch What to change; what is left out stays. The account and the secret cannot be changed.
+// SubscriberPatch What to change; what is left out stays. The account cannot be changed, and the secret is rotated by `/secrets`.
 //
 // Examples: {"policy":{"max_attempts":8},"url":"https://hooks.example.com/v2"}
 type SubscriberPatch = subscriber.Draft
+
+// SubscriberStats How a subscriber is doing at this moment.
+type SubscriberStats struct {
+	// DeadLetters Dead letters kept.
+	//
+	// Examples: 1
+	DeadLetters int64 `json:"dead_letters"`
+
+	// Holds Why nothing is sent to it now; empty if it may be sent to.
+	Holds []Hold `json:"holds"`
+
+	// InFlight Attempts out now.
+	//
+	// Examples: 2
+	InFlight int `json:"in_flight"`
+
+	// LatencyMs How long an attempt takes, a moving average in ms; absent while nothing is known of the endpoint.
+	//
+	// Examples: 84
+	LatencyMs int64 `json:"latency_ms,omitempty,omitzero"`
+
+	// OldestPendingAt When the pending delivery that expires first was accepted; absent if none is pending.
+	OldestPendingAt Time `json:"oldest_pending_at,omitempty,omitzero"`
+
+	// Pending Deliveries that have not ended: waiting or in flight.
+	//
+	// Examples: 12
+	Pending int64 `json:"pending"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+
+	// Waiting Deliveries that wait, due or not, by lane.
+	Waiting Waiting `json:"waiting"`
+}
 
 // SubscriberStatus How it is served at this moment; read-only. It is absent from the answer to a change if it
 // could not be read after it, and while the subscriber is being deleted.
@@ -1040,6 +1619,30 @@ type SubscriberStatus struct {
 	Waiting Waiting `json:"waiting"`
 }
 
+// TestInput What to send; all of it may be left out.
+//
+// Examples: {"data":{"tracking_number":"00340434161094042557"},"type":"shipment.delivered"}
+type TestInput struct {
+	// Data Any JSON value, as in an event. A few words if left out.
+	Data json.RawMessage `json:"data,omitempty,omitzero"`
+
+	// Type The type of the event; `fanout.test` if left out.
+	Type *EventType `json:"type,omitempty"`
+}
+
+// TestReceipt What was made for the test.
+type TestReceipt struct {
+	// DeliveryID Derived from the event and the subscriber; the same for ever.
+	//
+	// Examples: dlv_3f9a7k2m4n6p8q0r1s3t5v70
+	DeliveryID DeliveryIDValue `json:"delivery_id"`
+
+	// EventID The producer's own id of the event, or the one given at ingest.
+	//
+	// Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	EventID EventIDValue `json:"event_id"`
+}
+
 // Time RFC 3339 in UTC, by the clock of Redis.
 //
 // Examples: 2026-11-30T13:03:22.481Z
@@ -1063,6 +1666,22 @@ type Waiting struct {
 	Retry int64 `json:"retry"`
 }
 
+// AccountQuery Groups the subscribers of one owner; fixed at creation. `default` if left out.
+//
+// Examples: acc_1042
+type AccountQuery = Account
+
+// ActionQuery Examples: pauseSubscriber
+type ActionQuery = string
+
+// Attempts defines model for Attempts.
+type Attempts = int
+
+// ClassQuery One of the server's configured classes; selects the age objective. The first class if left out.
+//
+// Examples: standard
+type ClassQuery = Class
+
 // Cursor defines model for Cursor.
 type Cursor = string
 
@@ -1076,16 +1695,45 @@ type DeliveryID = DeliveryIDValue
 // Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 type EventID = EventIDValue
 
+// EventIDQuery The producer's own id of the event, or the one given at ingest.
+//
+// Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type EventIDQuery = EventIDValue
+
 // IfMatch Examples: "3", "3", "4", *
 type IfMatch = string
 
+// KeyID The key's id, which is no secret.
+//
+// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type KeyID = KeyIDValue
+
+// KeyIDQuery The key's id, which is no secret.
+//
+// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type KeyIDQuery = KeyIDValue
+
 // Limit defines model for Limit.
 type Limit = int
+
+// ListState defines model for ListState.
+type ListState string
+
+// Reason Examples: endpoint moved, ticket 4711
+type Reason = string
 
 // SubscriberID The subscriber's id.
 //
 // Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 type SubscriberID = SubscriberIDValue
+
+// SubscriberIDQuery The subscriber's id.
+//
+// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type SubscriberIDQuery = SubscriberIDValue
+
+// TargetQuery Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type TargetQuery = string
 
 // Wait defines model for Wait.
 type Wait = int
@@ -1114,11 +1762,17 @@ type NotFound = Problem
 // PreconditionFailed Why a request failed (RFC 9457).
 type PreconditionFailed = Problem
 
+// RateLimited Why a request failed (RFC 9457).
+type RateLimited = Problem
+
 // RequestTimeout Why a request failed (RFC 9457).
 type RequestTimeout = Problem
 
 // TooLarge Why a request failed (RFC 9457).
 type TooLarge = Problem
+
+// Unauthenticated Why a request failed (RFC 9457).
+type Unauthenticated = Problem
 
 // Unavailable Why a request failed (RFC 9457).
 type Unavailable = Problem
@@ -1126,19 +1780,109 @@ type Unavailable = Problem
 // UnsupportedMediaType Why a request failed (RFC 9457).
 type UnsupportedMediaType = Problem
 
-// ListDeadLettersParams defines parameters for ListDeadLetters.
-type ListDeadLettersParams struct {
-	// Limit How many to answer at most.
-	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
-}
+// ListAuditParams defines parameters for ListAudit.
+type ListAuditParams struct {
+	// Action Only this operation, by its `operationId`.
+	Action ActionQuery `form:"action,omitempty" json:"action,omitempty,omitzero"`
 
-// ListSubscribersParams defines parameters for ListSubscribers.
-type ListSubscribersParams struct {
+	// Target Only what was done to this subscriber, delivery or key, by its id.
+	Target TargetQuery `form:"target,omitempty" json:"target,omitempty,omitzero"`
+
+	// KeyID Only what was done with this key.
+	KeyID KeyIDQuery `form:"key_id,omitempty" json:"key_id,omitempty,omitzero"`
+
 	// Limit How many to answer at most.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListDeadLettersParams defines parameters for ListDeadLetters.
+type ListDeadLettersParams struct {
+	// SubscriberID Only this subscriber's.
+	SubscriberID SubscriberIDQuery `form:"subscriber_id,omitempty" json:"subscriber_id,omitempty,omitzero"`
+
+	// Limit How many to answer at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListDeliveriesParams defines parameters for ListDeliveries.
+type ListDeliveriesParams struct {
+	// EventID List this event's deliveries.
+	EventID EventIDQuery `form:"event_id,omitempty" json:"event_id,omitempty,omitzero"`
+
+	// SubscriberID Only this subscriber's.
+	SubscriberID SubscriberIDQuery `form:"subscriber_id,omitempty" json:"subscriber_id,omitempty,omitzero"`
+
+	// State Beside `subscriber_id`, which deliveries; `pending` are the scheduled and the leased ones.
+	State ListDeliveriesParamsState `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// Limit How many to answer at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListDeliveriesParamsState defines parameters for ListDeliveries.
+type ListDeliveriesParamsState string
+
+// CancelDeliveryParams defines parameters for CancelDelivery.
+type CancelDeliveryParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// RetryDeliveryParams defines parameters for RetryDelivery.
+type RetryDeliveryParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// ListKeysParams defines parameters for ListKeys.
+type ListKeysParams struct {
+	// Limit How many to answer at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateKeyParams defines parameters for CreateKey.
+type CreateKeyParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// RevokeKeyParams defines parameters for RevokeKey.
+type RevokeKeyParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// ListSubscribersParams defines parameters for ListSubscribers.
+type ListSubscribersParams struct {
+	// Account Only subscribers of this account.
+	Account AccountQuery `form:"account,omitempty" json:"account,omitempty,omitzero"`
+
+	// Class Only subscribers of this class.
+	Class ClassQuery `form:"class,omitempty" json:"class,omitempty,omitzero"`
+
+	// Limit How many to answer at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateSubscriberParams defines parameters for CreateSubscriber.
+type CreateSubscriberParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
 // DeleteSubscriberParams defines parameters for DeleteSubscriber.
@@ -1150,6 +1894,9 @@ type DeleteSubscriberParams struct {
 	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
 	// subscriber that is not there is a 404 whatever stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
 // PatchSubscriberParams defines parameters for PatchSubscriber.
@@ -1158,6 +1905,9 @@ type PatchSubscriberParams struct {
 	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
 	// subscriber that is not there is a 404 whatever stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
 // PauseSubscriberParams defines parameters for PauseSubscriber.
@@ -1166,6 +1916,9 @@ type PauseSubscriberParams struct {
 	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
 	// subscriber that is not there is a 404 whatever stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
@@ -1174,10 +1927,43 @@ type ResumeSubscriberParams struct {
 	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
 	// subscriber that is not there is a 404 whatever stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
+
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
+
+// PreviewScheduleParams defines parameters for PreviewSchedule.
+type PreviewScheduleParams struct {
+	// Attempts How many attempts to show; all of the policy's if left out.
+	Attempts *Attempts `form:"attempts,omitempty" json:"attempts,omitempty"`
+}
+
+// RotateSecretParams defines parameters for RotateSecret.
+type RotateSecretParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// TestSubscriberParams defines parameters for TestSubscriber.
+type TestSubscriberParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// CancelDeliveryJSONRequestBody defines body for CancelDelivery for application/json ContentType.
+type CancelDeliveryJSONRequestBody = CancelInput
+
+// RetryDeliveryJSONRequestBody defines body for RetryDelivery for application/json ContentType.
+type RetryDeliveryJSONRequestBody = RetryInput
 
 // PostEventJSONRequestBody defines body for PostEvent for application/json ContentType.
 type PostEventJSONRequestBody = EventInput
+
+// PostEventBatchJSONRequestBody defines body for PostEventBatch for application/json ContentType.
+type PostEventBatchJSONRequestBody = EventBatch
+
+// CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
+type CreateKeyJSONRequestBody = NewKey
 
 // CreateSubscriberJSONRequestBody defines body for CreateSubscriber for application/json ContentType.
 type CreateSubscriberJSONRequestBody = SubscriberInput
@@ -1185,11 +1971,20 @@ type CreateSubscriberJSONRequestBody = SubscriberInput
 // PatchSubscriberJSONRequestBody defines body for PatchSubscriber for application/json ContentType.
 type PatchSubscriberJSONRequestBody = SubscriberPatch
 
+// RotateSecretJSONRequestBody defines body for RotateSecret for application/json ContentType.
+type RotateSecretJSONRequestBody = SecretRotation
+
+// TestSubscriberJSONRequestBody defines body for TestSubscriber for application/json ContentType.
+type TestSubscriberJSONRequestBody = TestInput
+
 // ServerInterface represents all server handlers.
 type ServerInterface interface {
 	// GetRoot Go to the on-call page
 	// (GET /)
 	GetRoot(w http.ResponseWriter, r *http.Request)
+	// GetDocs This document, to read
+	// (GET /docs)
+	GetDocs(w http.ResponseWriter, r *http.Request)
 	// GetHealth Is the process alive
 	// (GET /healthz)
 	GetHealth(w http.ResponseWriter, r *http.Request)
@@ -1211,18 +2006,48 @@ type ServerInterface interface {
 	// GetReady Can the process do its work
 	// (GET /readyz)
 	GetReady(w http.ResponseWriter, r *http.Request)
+	// ListAudit Who changed what
+	// (GET /v1/audit)
+	ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams)
 	// ListDeadLetters List dead letters, newest first
 	// (GET /v1/dead-letters)
 	ListDeadLetters(w http.ResponseWriter, r *http.Request, params ListDeadLettersParams)
+	// ListDeliveries List deliveries
+	// (GET /v1/deliveries)
+	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
 	// GetDelivery Get a delivery with its evidence
 	// (GET /v1/deliveries/{delivery_id})
 	GetDelivery(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID)
+	// CancelDelivery End a delivery
+	// (POST /v1/deliveries/{delivery_id}/cancel)
+	CancelDelivery(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID, params CancelDeliveryParams)
+	// RetryDelivery Try a delivery now
+	// (POST /v1/deliveries/{delivery_id}/retry)
+	RetryDelivery(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID, params RetryDeliveryParams)
 	// PostEvent Accept an event
 	// (POST /v1/events)
 	PostEvent(w http.ResponseWriter, r *http.Request)
+	// PostEventBatch Accept many events
+	// (POST /v1/events/batch)
+	PostEventBatch(w http.ResponseWriter, r *http.Request)
 	// GetEvent Get an event and where its deliveries stand
 	// (GET /v1/events/{event_id})
 	GetEvent(w http.ResponseWriter, r *http.Request, eventID EventID)
+	// ListKeys List keys
+	// (GET /v1/keys)
+	ListKeys(w http.ResponseWriter, r *http.Request, params ListKeysParams)
+	// CreateKey Make a key
+	// (POST /v1/keys)
+	CreateKey(w http.ResponseWriter, r *http.Request, params CreateKeyParams)
+	// GetSelf Whose key is this
+	// (GET /v1/keys/self)
+	GetSelf(w http.ResponseWriter, r *http.Request)
+	// RevokeKey Revoke a key
+	// (DELETE /v1/keys/{key_id})
+	RevokeKey(w http.ResponseWriter, r *http.Request, keyID KeyID, params RevokeKeyParams)
+	// GetKey Get a key
+	// (GET /v1/keys/{key_id})
+	GetKey(w http.ResponseWriter, r *http.Request, keyID KeyID)
 	// GetOnCall What on-call looks at
 	// (GET /v1/oncall)
 	GetOnCall(w http.ResponseWriter, r *http.Request)
@@ -1231,7 +2056,7 @@ type ServerInterface interface {
 	ListSubscribers(w http.ResponseWriter, r *http.Request, params ListSubscribersParams)
 	// CreateSubscriber Register a subscriber
 	// (POST /v1/subscribers)
-	CreateSubscriber(w http.ResponseWriter, r *http.Request)
+	CreateSubscriber(w http.ResponseWriter, r *http.Request, params CreateSubscriberParams)
 	// DeleteSubscriber Delete a subscriber
 	// (DELETE /v1/subscribers/{subscriber_id})
 	DeleteSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params DeleteSubscriberParams)
@@ -1247,6 +2072,18 @@ type ServerInterface interface {
 	// ResumeSubscriber End what holds a subscriber
 	// (POST /v1/subscribers/{subscriber_id}/resume)
 	ResumeSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params ResumeSubscriberParams)
+	// PreviewSchedule What the policy would do
+	// (GET /v1/subscribers/{subscriber_id}/schedule)
+	PreviewSchedule(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PreviewScheduleParams)
+	// RotateSecret Rotate the signing secret
+	// (POST /v1/subscribers/{subscriber_id}/secrets)
+	RotateSecret(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params RotateSecretParams)
+	// GetSubscriberStats How a subscriber is doing
+	// (GET /v1/subscribers/{subscriber_id}/stats)
+	GetSubscriberStats(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID)
+	// TestSubscriber Send a test event
+	// (POST /v1/subscribers/{subscriber_id}/test)
+	TestSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params TestSubscriberParams)
 }
 
 // Unimplemented server implementation that returns http.StatusNotImplemented for each endpoint.
@@ -1256,6 +2093,12 @@ type Unimplemented struct{}
 // GetRoot Go to the on-call page
 // (GET /)
 func (_ Unimplemented) GetRoot(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetDocs This document, to read
+// (GET /docs)
+func (_ Unimplemented) GetDocs(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1301,9 +2144,21 @@ func (_ Unimplemented) GetReady(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// ListAudit Who changed what
+// (GET /v1/audit)
+func (_ Unimplemented) ListAudit(w http.ResponseWriter, r *http.Request, params ListAuditParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // ListDeadLetters List dead letters, newest first
 // (GET /v1/dead-letters)
 func (_ Unimplemented) ListDeadLetters(w http.ResponseWriter, r *http.Request, params ListDeadLettersParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListDeliveries List deliveries
+// (GET /v1/deliveries)
+func (_ Unimplemented) ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1313,15 +2168,63 @@ func (_ Unimplemented) GetDelivery(w http.ResponseWriter, r *http.Request, deliv
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// CancelDelivery End a delivery
+// (POST /v1/deliveries/{delivery_id}/cancel)
+func (_ Unimplemented) CancelDelivery(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID, params CancelDeliveryParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RetryDelivery Try a delivery now
+// (POST /v1/deliveries/{delivery_id}/retry)
+func (_ Unimplemented) RetryDelivery(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID, params RetryDeliveryParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // PostEvent Accept an event
 // (POST /v1/events)
 func (_ Unimplemented) PostEvent(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// PostEventBatch Accept many events
+// (POST /v1/events/batch)
+func (_ Unimplemented) PostEventBatch(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // GetEvent Get an event and where its deliveries stand
 // (GET /v1/events/{event_id})
 func (_ Unimplemented) GetEvent(w http.ResponseWriter, r *http.Request, eventID EventID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListKeys List keys
+// (GET /v1/keys)
+func (_ Unimplemented) ListKeys(w http.ResponseWriter, r *http.Request, params ListKeysParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// CreateKey Make a key
+// (POST /v1/keys)
+func (_ Unimplemented) CreateKey(w http.ResponseWriter, r *http.Request, params CreateKeyParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetSelf Whose key is this
+// (GET /v1/keys/self)
+func (_ Unimplemented) GetSelf(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RevokeKey Revoke a key
+// (DELETE /v1/keys/{key_id})
+func (_ Unimplemented) RevokeKey(w http.ResponseWriter, r *http.Request, keyID KeyID, params RevokeKeyParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetKey Get a key
+// (GET /v1/keys/{key_id})
+func (_ Unimplemented) GetKey(w http.ResponseWriter, r *http.Request, keyID KeyID) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1339,7 +2242,7 @@ func (_ Unimplemented) ListSubscribers(w http.ResponseWriter, r *http.Request, p
 
 // CreateSubscriber Register a subscriber
 // (POST /v1/subscribers)
-func (_ Unimplemented) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
+func (_ Unimplemented) CreateSubscriber(w http.ResponseWriter, r *http.Request, params CreateSubscriberParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -1373,6 +2276,30 @@ func (_ Unimplemented) ResumeSubscriber(w http.ResponseWriter, r *http.Request, 
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// PreviewSchedule What the policy would do
+// (GET /v1/subscribers/{subscriber_id}/schedule)
+func (_ Unimplemented) PreviewSchedule(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params PreviewScheduleParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// RotateSecret Rotate the signing secret
+// (POST /v1/subscribers/{subscriber_id}/secrets)
+func (_ Unimplemented) RotateSecret(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params RotateSecretParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetSubscriberStats How a subscriber is doing
+// (GET /v1/subscribers/{subscriber_id}/stats)
+func (_ Unimplemented) GetSubscriberStats(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// TestSubscriber Send a test event
+// (POST /v1/subscribers/{subscriber_id}/test)
+func (_ Unimplemented) TestSubscriber(w http.ResponseWriter, r *http.Request, subscriberID SubscriberID, params TestSubscriberParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // ServerInterfaceWrapper converts contexts to parameters.
 type ServerInterfaceWrapper struct {
 	Handler            ServerInterface
@@ -1387,6 +2314,20 @@ func (siw *ServerInterfaceWrapper) GetRoot(w http.ResponseWriter, r *http.Reques
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetRoot(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDocs operation middleware
+func (siw *ServerInterfaceWrapper) GetDocs(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDocs(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1506,14 +2447,53 @@ func (siw *ServerInterfaceWrapper) GetReady(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
-// ListDeadLetters operation middleware
-func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *http.Request) {
+// ListAudit operation middleware
+func (siw *ServerInterfaceWrapper) ListAudit(w http.ResponseWriter, r *http.Request) {
 
 	var err error
 	_ = err
 
 	// Parameter object where we will unmarshal all parameters from the context
-	var params ListDeadLettersParams
+	var params ListAuditParams
+
+	// ------------- Optional query parameter "action" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "action", r.URL.Query(), &params.Action, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "action"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "action", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "target" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "target", r.URL.Query(), &params.Target, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "target"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "target", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "key_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "key_id", r.URL.Query(), &params.KeyID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "key_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key_id", Err: err})
+		}
+		return
+	}
 
 	// ------------- Optional query parameter "limit" -------------
 
@@ -1528,8 +2508,165 @@ func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *htt
 		return
 	}
 
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListAudit(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListDeadLetters operation middleware
+func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeadLettersParams
+
+	// ------------- Optional query parameter "subscriber_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriber_id", r.URL.Query(), &params.SubscriberID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriber_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListDeadLetters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListDeliveries operation middleware
+func (siw *ServerInterfaceWrapper) ListDeliveries(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListDeliveriesParams
+
+	// ------------- Optional query parameter "event_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "event_id", r.URL.Query(), &params.EventID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "event_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "event_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "subscriber_id" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "subscriber_id", r.URL.Query(), &params.SubscriberID, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "subscriber_id"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "state" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "state", r.URL.Query(), &params.State, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "state"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "state", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListDeliveries(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1565,11 +2702,125 @@ func (siw *ServerInterfaceWrapper) GetDelivery(w http.ResponseWriter, r *http.Re
 	handler.ServeHTTP(w, r)
 }
 
+// CancelDelivery operation middleware
+func (siw *ServerInterfaceWrapper) CancelDelivery(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "delivery_id" -------------
+	var deliveryID DeliveryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "delivery_id", chi.URLParam(r, "delivery_id"), &deliveryID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "delivery_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CancelDeliveryParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CancelDelivery(w, r, deliveryID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RetryDelivery operation middleware
+func (siw *ServerInterfaceWrapper) RetryDelivery(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "delivery_id" -------------
+	var deliveryID DeliveryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "delivery_id", chi.URLParam(r, "delivery_id"), &deliveryID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "delivery_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RetryDeliveryParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RetryDelivery(w, r, deliveryID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // PostEvent operation middleware
 func (siw *ServerInterfaceWrapper) PostEvent(w http.ResponseWriter, r *http.Request) {
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PostEvent(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PostEventBatch operation middleware
+func (siw *ServerInterfaceWrapper) PostEventBatch(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PostEventBatch(w, r)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1605,6 +2856,183 @@ func (siw *ServerInterfaceWrapper) GetEvent(w http.ResponseWriter, r *http.Reque
 	handler.ServeHTTP(w, r)
 }
 
+// ListKeys operation middleware
+func (siw *ServerInterfaceWrapper) ListKeys(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListKeysParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListKeys(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateKey operation middleware
+func (siw *ServerInterfaceWrapper) CreateKey(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateKeyParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateKey(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSelf operation middleware
+func (siw *ServerInterfaceWrapper) GetSelf(w http.ResponseWriter, r *http.Request) {
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSelf(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RevokeKey operation middleware
+func (siw *ServerInterfaceWrapper) RevokeKey(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key_id" -------------
+	var keyID KeyID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key_id", chi.URLParam(r, "key_id"), &keyID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RevokeKeyParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RevokeKey(w, r, keyID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetKey operation middleware
+func (siw *ServerInterfaceWrapper) GetKey(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "key_id" -------------
+	var keyID KeyID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "key_id", chi.URLParam(r, "key_id"), &keyID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "key_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetKey(w, r, keyID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
 // GetOnCall operation middleware
 func (siw *ServerInterfaceWrapper) GetOnCall(w http.ResponseWriter, r *http.Request) {
 
@@ -1627,6 +3055,32 @@ func (siw *ServerInterfaceWrapper) ListSubscribers(w http.ResponseWriter, r *htt
 
 	// Parameter object where we will unmarshal all parameters from the context
 	var params ListSubscribersParams
+
+	// ------------- Optional query parameter "account" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "account", r.URL.Query(), &params.Account, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "account"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "account", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "class" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "class", r.URL.Query(), &params.Class, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "class"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "class", Err: err})
+		}
+		return
+	}
 
 	// ------------- Optional query parameter "limit" -------------
 
@@ -1668,8 +3122,35 @@ func (siw *ServerInterfaceWrapper) ListSubscribers(w http.ResponseWriter, r *htt
 // CreateSubscriber operation middleware
 func (siw *ServerInterfaceWrapper) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
 
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateSubscriberParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		siw.Handler.CreateSubscriber(w, r)
+		siw.Handler.CreateSubscriber(w, r, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -1728,6 +3209,25 @@ func (siw *ServerInterfaceWrapper) DeleteSubscriber(w http.ResponseWriter, r *ht
 		}
 
 		params.IfMatch = IfMatch
+
+	}
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
 
 	}
 
@@ -1807,6 +3307,25 @@ func (siw *ServerInterfaceWrapper) PatchSubscriber(w http.ResponseWriter, r *htt
 
 	}
 
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.PatchSubscriber(w, r, subscriberID, params)
 	}))
@@ -1854,6 +3373,25 @@ func (siw *ServerInterfaceWrapper) PauseSubscriber(w http.ResponseWriter, r *htt
 		}
 
 		params.IfMatch = IfMatch
+
+	}
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
 
 	}
 
@@ -1907,8 +3445,195 @@ func (siw *ServerInterfaceWrapper) ResumeSubscriber(w http.ResponseWriter, r *ht
 
 	}
 
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ResumeSubscriber(w, r, subscriberID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PreviewSchedule operation middleware
+func (siw *ServerInterfaceWrapper) PreviewSchedule(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "subscriber_id" -------------
+	var subscriberID SubscriberID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "subscriber_id", chi.URLParam(r, "subscriber_id"), &subscriberID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PreviewScheduleParams
+
+	// ------------- Optional query parameter "attempts" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "attempts", r.URL.Query(), &params.Attempts, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "attempts"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "attempts", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PreviewSchedule(w, r, subscriberID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// RotateSecret operation middleware
+func (siw *ServerInterfaceWrapper) RotateSecret(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "subscriber_id" -------------
+	var subscriberID SubscriberID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "subscriber_id", chi.URLParam(r, "subscriber_id"), &subscriberID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params RotateSecretParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.RotateSecret(w, r, subscriberID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetSubscriberStats operation middleware
+func (siw *ServerInterfaceWrapper) GetSubscriberStats(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "subscriber_id" -------------
+	var subscriberID SubscriberID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "subscriber_id", chi.URLParam(r, "subscriber_id"), &subscriberID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetSubscriberStats(w, r, subscriberID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// TestSubscriber operation middleware
+func (siw *ServerInterfaceWrapper) TestSubscriber(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "subscriber_id" -------------
+	var subscriberID SubscriberID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "subscriber_id", chi.URLParam(r, "subscriber_id"), &subscriberID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "subscriber_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params TestSubscriberParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.TestSubscriber(w, r, subscriberID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -2035,6 +3760,9 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/", wrapper.GetRoot)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/docs", wrapper.GetDocs)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/healthz", wrapper.GetHealth)
 	})
 	r.Group(func(r chi.Router) {
@@ -2056,16 +3784,46 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/readyz", wrapper.GetReady)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/audit", wrapper.ListAudit)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/dead-letters", wrapper.ListDeadLetters)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/deliveries", wrapper.ListDeliveries)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/deliveries/{delivery_id}", wrapper.GetDelivery)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/deliveries/{delivery_id}/cancel", wrapper.CancelDelivery)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/deliveries/{delivery_id}/retry", wrapper.RetryDelivery)
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/events", wrapper.PostEvent)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/events/{event_id}", wrapper.GetEvent)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/events/batch", wrapper.PostEventBatch)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/keys", wrapper.ListKeys)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/keys", wrapper.CreateKey)
+	})
+	r.Group(func(r chi.Router) {
+		r.Delete(options.BaseURL+"/v1/keys/{key_id}", wrapper.RevokeKey)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/keys/{key_id}", wrapper.GetKey)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/keys/self", wrapper.GetSelf)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/oncall", wrapper.GetOnCall)
@@ -2090,6 +3848,18 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Post(options.BaseURL+"/v1/subscribers/{subscriber_id}/resume", wrapper.ResumeSubscriber)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/subscribers/{subscriber_id}/schedule", wrapper.PreviewSchedule)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/subscribers/{subscriber_id}/secrets", wrapper.RotateSecret)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/subscribers/{subscriber_id}/stats", wrapper.GetSubscriberStats)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/subscribers/{subscriber_id}/test", wrapper.TestSubscriber)
 	})
 
 	return r

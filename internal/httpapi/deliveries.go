@@ -73,14 +73,15 @@ func deliveryView(d schedule.Evidence) Delivery {
 		Attempts: d.Attempts, DeliveryCount: d.DeliveryCount,
 		Releases: d.Releases, LeaseLosses: d.LeaseLosses, RedriveGeneration: d.RedriveGeneration,
 		LastOutcome: d.LastOutcome, LastStatus: d.LastStatus,
-		Evidence: make([]Attempt, 0, len(d.History)),
 	}
+	attempts := make([]Attempt, 0, len(d.History))
 	if d.State == delivery.Scheduled {
 		out.NextAttemptAt = d.DueAt.UTC()
 	}
 	for _, a := range d.History {
-		out.Evidence = append(out.Evidence, attemptView(a))
+		attempts = append(attempts, attemptView(a))
 	}
+	out.Evidence = &attempts
 	return out
 }
 

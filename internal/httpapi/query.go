@@ -80,7 +80,12 @@ func all(takes map[string]string) string {
 	if len(takes) == 0 {
 		return "none"
 	}
-	return strings.Join(slices.Sorted(maps.Keys(takes)), " and ")
+	names := slices.Sorted(maps.Keys(takes))
+	last := len(names) - 1
+	if last == 0 {
+		return names[0]
+	}
+	return strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
 // The parts of the contract that tell an operation's parameters.

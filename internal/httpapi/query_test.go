@@ -8,7 +8,7 @@ import (
 
 // exemplary fills a path's parameters.
 var exemplary = strings.NewReplacer("{event_id}", "evt_1", "{delivery_id}", "dlv_3f9a7k2m4n6p8q0r1s3t5v70",
-	"{subscriber_id}", "sub_1", "{file}", "oncall.css")
+	"{subscriber_id}", "sub_1", "{key_id}", "key_1", "{file}", "oncall.css")
 
 // No operation drops a parameter that it does not know, nor half a query.
 func TestUnknownParametersOnEveryRoute(t *testing.T) {
@@ -43,8 +43,8 @@ func TestParameterDetails(t *testing.T) {
 		"/v1/dead-letters?limit=1.5":       "must be a whole number from 1 to 200",
 		"/v1/subscribers?limit=1&limit=2":  "is given more than once; send it once",
 		"/v1/subscribers?cursor=a&cursor=": "is given more than once; send it once",
-		"/v1/subscribers?page=2":           "is not a parameter of this request, which takes cursor and limit",
-		"/v1/dead-letters?cursor=x":        "is not a parameter of this request, which takes limit",
+		"/v1/subscribers?page=2":           "is not a parameter of this request, which takes account, class, cursor and limit",
+		"/v1/keys?page=x":                  "is not a parameter of this request, which takes cursor and limit",
 		"/healthz?x=1":                     "is not a parameter of this request, which takes none",
 		"/v1/subscribers?limit=1;cursor=x": "holds a semicolon",
 		"/v1/subscribers?cursor=%zz":       "is not percent-encoded",
@@ -66,7 +66,7 @@ func TestQueriesAreRead(t *testing.T) {
 	if len(queries()) != len(ops) {
 		t.Errorf("%d operations are known, the contract has %d", len(queries()), len(ops))
 	}
-	for op, want := range map[string]string{"GET /v1/subscribers": "cursor and limit", "DELETE /v1/subscribers/{subscriber_id}": "wait", "GET /": "none"} {
+	for op, want := range map[string]string{"GET /v1/subscribers": "account, class, cursor and limit", "DELETE /v1/subscribers/{subscriber_id}": "wait", "GET /": "none"} {
 		if got := all(queries()[op]); got != want {
 			t.Errorf("%s takes %s, want %s", op, got, want)
 		}

@@ -19,7 +19,7 @@ const repeatCreate = "The subscriber may have been made. List the account's subs
 	"If it is there, delete it and create it anew, for its secret is not shown again."
 
 // CreateSubscriber registers a subscriber and shows its secret for the only time.
-func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request) {
+func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ CreateSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberInput
 		if err := decode(r, &draft); err != nil {

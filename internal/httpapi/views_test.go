@@ -44,7 +44,7 @@ func TestGetDelivery(t *testing.T) {
 		a := r.do("GET", "/v1/deliveries/"+e.ID, "")
 		got := into[Delivery](t, a, http.StatusOK)
 		if got.ID != e.ID || got.State != state || got.Attempts != 2 || got.DeliveryCount != 3 || got.LeaseLosses != 1 ||
-			!got.AcceptedAt.Equal(e.AcceptedAt) || len(got.Evidence) != 2 || got.LastStatus != 503 {
+			!got.AcceptedAt.Equal(e.AcceptedAt) || len(*got.Evidence) != 2 || got.LastStatus != 503 {
 			t.Errorf("%s: got %+v", state, got)
 		}
 		if waits := !got.NextAttemptAt.IsZero(); waits != (state == delivery.Scheduled) {
@@ -53,7 +53,7 @@ func TestGetDelivery(t *testing.T) {
 		if ended := strings.Contains(a.body, "ended_at"); ended != (state == delivery.Dead) {
 			t.Errorf("%s: ended_at in %s", state, a.body)
 		}
-		second := got.Evidence[1]
+		second := (*got.Evidence)[1]
 		if second.RetryAfter != delivery.Duration(30*time.Second) || second.DeliveryCount != 3 || second.Worker != "w1" {
 			t.Errorf("%s: evidence %+v", state, second)
 		}
@@ -77,7 +77,7 @@ func TestGetDelivery(t *testing.T) {
 func TestListDeadLetters(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	if a := r.do("GET", "/v1/dead-letters", ""); a.body != `{"data":[]}`+"\n" {
+	if a := r.do("GET", "/v1/dead-letters", ""); a.body != `{"data":[],"next_cursor":null}`+"\n" {
 		t.Errorf("an empty list is %s", a.body)
 	}
 	for i := range 60 {

@@ -78,7 +78,7 @@ func TestWholeRoad(t *testing.T) {
 		Outcome: delivery.HTTP404, Status: 404, Decision: delivery.Decision{Next: delivery.Dead, Reason: delivery.HTTP404},
 	})
 	got := into[Delivery](t, r.do("GET", "/v1/deliveries/"+id, ""), 200)
-	if got.State != delivery.Dead || got.Attempts != 1 || got.LastOutcome != delivery.HTTP404 || len(got.Evidence) != 1 {
+	if got.State != delivery.Dead || got.Attempts != 1 || got.LastOutcome != delivery.HTTP404 || len(*got.Evidence) != 1 {
 		t.Errorf("got %+v", got)
 	}
 	dead := into[DeadLetterList](t, r.do("GET", "/v1/dead-letters", ""), 200)
