@@ -89,9 +89,11 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 	ctx := t.arrival.ctx
 	var sub *subscriber.Subscriber
 	err := persist(ctx, func() (err error) { //nolint:contextcheck // ctx descends from stop
-		if sub, err = d.dir.At(ctx, t.SubscriberID, t.Version); err != nil {
+		known, err := d.dir.At(ctx, t.SubscriberID, t.Version)
+		if err != nil {
 			return fmt.Errorf("read the subscriber's config: %w", err)
 		}
+		sub = known
 		crash.Point("dispatcher.config.read")
 		t.class, t.policy = sub.Class, sub.Policy
 		body, err := d.bodies.get(ctx, t.EventID)
@@ -101,7 +103,7 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 		crash.Point("dispatcher.body.read")
 		t.body = body
 		return nil
-	}, subscriber.ErrGone, schedule.ErrNotFound, errAway)
+	}, subscriber.ErrGone, subscriber.ErrUnreadable, schedule.ErrNotFound, errAway)
 
 	switch {
 	case err == nil:
@@ -134,7 +136,7 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 	begun := time.Now()
 	crash.Point("dispatcher.send.before")
 	t.answer = d.sender.Send(ctx, webhook.Request{
-		URL: sub.URL, Secrets: sub.Secrets,
+		URL: sub.URL, Secrets: sub.Secrets, Headers: sub.Headers,
 		DeliveryID: t.ID, Attempt: t.Attempts, DeliveryCount: t.DeliveryCount, Generation: t.RedriveGeneration,
 		Timestamp: t.startedAt, Body: t.body.Bytes, Traceparent: traceparent(ctx, t.body.Traceparent),
 		Timeout: timeout, RetryAfterCap: time.Duration(t.policy.RetryAfterCap),

@@ -117,7 +117,7 @@ func (r *reaper) lost(ctx context.Context, l schedule.Leased, now time.Time) (sc
 	policy := delivery.DefaultPolicy()
 	sub, err := r.dir.At(ctx, l.SubscriberID, 0)
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, subscriber.ErrUnreadable) && sub != nil: // a policy is not sealed
 		policy = sub.Policy
 	case !errors.Is(err, subscriber.ErrGone):
 		return schedule.Verdict{}, fmt.Errorf("read the config of subscriber %s: %w", l.SubscriberID, err)

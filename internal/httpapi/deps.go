@@ -31,7 +31,7 @@ type Subscribers interface {
 	Get(ctx context.Context, id string) (subscriber.Subscriber, error)
 	// List MUST be in order of id, from the first after the given one; fewer than
 	// limit are the last.
-	List(ctx context.Context, after string, limit int) ([]subscriber.Subscriber, error)
+	List(ctx context.Context, f subscriber.ListFilter, after string, limit int) ([]subscriber.Subscriber, error)
 	// Patch MUST change the subscriber only at ifVersion, or at any if that is -1.
 	Patch(ctx context.Context, id string, ifVersion int64, d subscriber.Draft) (subscriber.Subscriber, error)
 	// Delete with wait MUST NOT return without error before the last request to

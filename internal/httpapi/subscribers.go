@@ -52,7 +52,7 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 		}
 		// One more than asked for tells whether there is a next page, so that the
 		// last one never leads to an empty one.
-		subs, err := s.deps.Subscribers.List(r.Context(), after, limit+1)
+		subs, err := s.deps.Subscribers.List(r.Context(), subscriber.ListFilter{}, after, limit+1)
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}

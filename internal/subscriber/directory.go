@@ -22,6 +22,7 @@ const checkTimeout = time.Minute
 // Directory is every subscriber in memory. It is safe for concurrent use.
 type Directory struct {
 	feed    Feed
+	codec   codec
 	current atomic.Pointer[snapshot] // Match reads this and takes no lock
 
 	mu    sync.RWMutex
@@ -32,8 +33,8 @@ type Directory struct {
 }
 
 // NewDirectory is an empty Directory: Refresh fills it.
-func NewDirectory(feed Feed) *Directory {
-	d := &Directory{feed: feed, index: newIndex()}
+func NewDirectory(feed Feed, opts ...Option) *Directory {
+	d := &Directory{feed: feed, codec: apply(opts).codec, index: newIndex()}
 	d.current.Store(d.index.snapshot())
 	d.check.run = d.catchUp
 	return d
@@ -41,7 +42,8 @@ func NewDirectory(feed Feed) *Directory {
 
 // Match finds the subscribers that an event is for, ordered by id. They are
 // shared: callers MUST NOT change them. Paused ones are among them, since their
-// deliveries wait; deleted ones are not. It sees every change that was replied to
+// deliveries wait; so are those whose key is not here, without URL, secrets and
+// headers; deleted ones are not. It sees every change that was replied to
 // before the last successful Refresh was called.
 func (d *Directory) Match(e delivery.Event) []*Subscriber { return d.current.Load().match(e) }
 
@@ -63,7 +65,8 @@ func (d *Directory) Refresh(ctx context.Context) error {
 // At gives the subscriber at that version or a later one, from memory if it can
 // and else from Redis. It is for an attempt whose lease named the version,
 // so that an attempt leased after a PATCH's reply uses the new URL, secret and
-// policy. Callers MUST NOT change it. It returns ErrGone.
+// policy. Callers MUST NOT change it. It returns ErrGone, or ErrUnreadable beside
+// the subscriber without URL, secrets and headers.
 func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscriber, error) {
 	d.mu.RLock()
 	known := d.index.filed[id].sub
@@ -71,7 +74,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	// One that is ahead of the lease was changed since; or Redis was set back to an
 	// older state, in which that version never was. Only Redis knows.
 	if known != nil && (known.Version == version || version == 0) {
-		return known, nil
+		return known, known.unread
 	}
 	c, err := d.feed.Config(ctx, id)
 	if errors.Is(err, ErrNotFound) || (err == nil && gone(c)) {
@@ -81,12 +84,11 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	if err != nil {
 		return nil, fmt.Errorf("read subscriber %s: %w", id, err)
 	}
-	s, err := unmarshalBlob(c)
-	if err != nil {
-		return nil, err
+	s, err := d.codec.unmarshal(c)
+	if s != nil {
+		d.publish(nil, []*Subscriber{s})
 	}
-	d.publish(nil, []*Subscriber{s})
-	return s, nil
+	return s, err
 }
 
 // catchUp is one check: which partitions have moved on, and what changed there.
@@ -123,7 +125,7 @@ func (d *Directory) catchUpPartition(ctx context.Context, p int, gen int64) erro
 		if upTo <= d.seen[p] {
 			return fmt.Errorf("no changes past generation %d, though it is at %d", d.seen[p], gen)
 		}
-		lost, put, _ := sortOut(ctx, configs)
+		lost, put, _ := d.sortOut(ctx, configs)
 		d.publish(lost, put)
 		d.seen[p] = upTo
 	}
@@ -139,7 +141,7 @@ func (d *Directory) reload(ctx context.Context, p int) error {
 	if err != nil {
 		return err //nolint:wrapcheck // catchUp names the operation
 	}
-	_, put, unread := sortOut(ctx, configs)
+	_, put, unread := d.sortOut(ctx, configs)
 	var all []string
 	d.mu.RLock()
 	for id := range d.index.filed {
@@ -155,22 +157,29 @@ func (d *Directory) reload(ctx context.Context, p int) error {
 
 // sortOut reads configs as they came. One that cannot be read is said and set
 // apart, to be left as it was: it must not keep the events of every other
-// subscriber from being accepted.
-func sortOut(ctx context.Context, configs []config) (lost []string, put []*Subscriber, unread map[string]bool) {
+// subscriber from being accepted. One that cannot be opened is put all the same:
+// its events are to wait for it.
+func (d *Directory) sortOut(ctx context.Context, configs []config) (lost []string, put []*Subscriber, unread map[string]bool) {
 	unread = map[string]bool{}
+	var sealed []error
 	for _, c := range configs {
 		if gone(c) {
 			lost = append(lost, c.ID)
 			continue
 		}
-		s, err := unmarshalBlob(c)
-		if err != nil {
+		s, err := d.codec.unmarshal(c)
+		if s != nil && err != nil {
+			sealed = append(sealed, err)
+		} else if err != nil {
 			slog.ErrorContext(ctx, "subscriber cannot be read, keeping what was known of it",
 				"subscriber_id", c.ID, "version", c.Version, "error", err)
 			unread[c.ID] = true
 			continue
 		}
 		put = append(put, s)
+	}
+	if len(sealed) > 0 { // one line: it may be all of them
+		slog.ErrorContext(ctx, "subscribers cannot be opened, their deliveries wait", "count", len(sealed), "error", sealed[0])
 	}
 	return lost, put, unread
 }

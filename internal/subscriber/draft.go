@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -38,6 +37,10 @@ type Draft struct {
 	// attributes removes them all.
 	Filter *Filter      `json:"filter,omitempty"`
 	Policy *PolicyPatch `json:"policy,omitempty"`
+	// Headers are laid over those that there are, by name without case: a value
+	// sets one, nil removes it. At most 20, of names of at most 64 bytes and printable
+	// values of at most 1024, that are not the sender's own (see badHeaderName).
+	Headers map[string]*string `json:"headers,omitempty"`
 	// Secret is the first secret's text, for a create alone.
 	Secret *string `json:"secret,omitempty"`
 	// Paused is set by a pause; false is a resume, also of one that is not paused.
@@ -81,8 +84,8 @@ func (d Draft) patch(cur Subscriber, r rules) (Subscriber, error) {
 		bad.addf("/account", "cannot be changed: delete the subscriber and create it under the other account")
 	}
 	if d.Secret != nil {
-		bad.addf("/secret", "cannot be changed: a subscriber keeps its secret. "+
-			"Create another one with the new secret; delete this one once its deliveries have ended")
+		bad.addf("/secret", "cannot be changed by a patch: rotate it (POST /v1/subscribers/{id}/secrets), "+
+			"so that the old one goes on signing until every receiver has the new one")
 	}
 	s := cur
 	d.merge(&s, r, &bad)
@@ -122,17 +125,8 @@ func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
 		s.Policy = d.Policy.Over(s.Policy)
 		bad.addAll("/policy", s.Policy.Validate())
 	}
+	s.Headers = s.Headers.merge(d.Headers, bad)
 	set(&s.Paused, d.Paused)
-}
-
-// secret is the first secret of a new subscriber: the draft's, or a random one.
-func (d Draft) secret(now time.Time) (Secret, error) {
-	if d.Secret != nil {
-		return Secret{Value: *d.Secret, CreatedAt: now}, nil
-	}
-	s, err := NewSecret()
-	s.CreatedAt = now
-	return s, err
 }
 
 func badAccount(bad *problems, account string) {

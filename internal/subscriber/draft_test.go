@@ -101,7 +101,7 @@ func TestCreateJudgesTheWholeDraft(t *testing.T) {
 			if got := pointers(t, err); !slices.Equal(got, c.want) {
 				t.Errorf("faults at %v, want %v", got, c.want)
 			}
-			if list, _ := store.List(t.Context(), "", 10); (len(list) == 1) != (c.want == nil) {
+			if list, _ := store.List(t.Context(), subscriber.ListFilter{}, "", 10); (len(list) == 1) != (c.want == nil) {
 				t.Errorf("%d stored", len(list))
 			}
 			if err != nil && strings.Contains(err.Error(), "hunter2") {
@@ -131,7 +131,7 @@ func TestRefusalsSayWhichRule(t *testing.T) {
 		"/name holds U+202E, which cannot be printed":          {Name: new("a\u202eb")},
 		"/name is not valid UTF-8":                             {Name: new("\xff")},
 		`/class is "` + strings.Repeat("ä", 40) + `...": must`: {Class: new(strings.Repeat("ä", 41))},
-		"/secret cannot be changed: a subscriber keeps its secret. Create another one with the new secret": {
+		"/secret cannot be changed by a patch: rotate it (POST /v1/subscribers/{id}/secrets)": {
 			Secret: givenSecret(32),
 		},
 	} {

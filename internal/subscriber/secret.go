@@ -34,6 +34,9 @@ const newSecretSize = 32
 // signing secret. It never quotes the text.
 var ErrBadSecret = errors.New("not a signing secret")
 
+// secretPrefix marks the id of a secret, which is none itself.
+const secretPrefix = "sec_"
+
 // Secret is one signing secret of a subscriber. While two are active, as in a
 // rotation, every request carries a signature of each.
 //
@@ -41,6 +44,8 @@ var ErrBadSecret = errors.New("not a signing secret")
 // refuses for a struct) and in slog. JSON holds it
 // whole, which is how it is stored: never marshal one into a log or an answer.
 type Secret struct {
+	// ID names it where its value must not be shown: "sec_" and a ULID.
+	ID string `json:"id,omitempty"`
 	// Value is "whsec_" and the base64 of 24 to 64 bytes, or "whsk_" and the
 	// base64 of an Ed25519 private key (64 bytes, or its 32-byte seed).
 	Value string `json:"value"`
@@ -50,7 +55,7 @@ type Secret struct {
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 }
 
-// NewSecret makes a symmetric secret of 32 random bytes. The caller sets
+// NewSecret makes a symmetric secret of 32 random bytes. The caller sets ID and
 // CreatedAt.
 func NewSecret() (Secret, error) {
 	key := make([]byte, newSecretSize)

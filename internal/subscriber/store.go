@@ -23,6 +23,9 @@ var (
 // other file needs package schedule.
 type config = schedule.Config
 
+// edited is a change that leaves a subscriber's holds as they are.
+const edited = schedule.Edited
+
 // Feed is what a Directory lives on; every Backend is one.
 //
 // An implementation MUST
@@ -76,6 +79,8 @@ type Store struct {
 	backend Backend
 	rules   rules
 	now     func(context.Context) (time.Time, error)
+	codec   codec
+	dir     *Directory // of the filtered List; nil if there is none
 
 	ending endings
 }
@@ -83,18 +88,19 @@ type Store struct {
 // New is a Store. classes are the allowed ones, the first of which is the
 // default; none means "standard" alone. now is Redis time (Engine.Now), so that
 // every process dates a subscriber alike.
-func New(backend Backend, urls URLPolicy, classes []string, now func(context.Context) (time.Time, error)) *Store {
+func New(
+	backend Backend, urls URLPolicy, classes []string, now func(context.Context) (time.Time, error), opts ...Option,
+) *Store {
+	o := apply(opts)
 	if len(classes) == 0 {
 		classes = []string{"standard"}
 	}
 	return &Store{
 		backend: backend, rules: rules{urls: urls, classes: slices.Clone(classes)}, now: now,
+		codec: o.codec, dir: o.dir,
 		ending: endings{mu: make(chan struct{}, 1), left: map[string]bool{}},
 	}
 }
-
-// MaxList is the most that List gives at once.
-const MaxList = 1000
 
 // patchTries is how often a patch of any version starts again when others keep
 // changing the same subscriber.
@@ -113,21 +119,21 @@ func (s *Store) Create(ctx context.Context, d Draft) (Subscriber, error) {
 		return Subscriber{}, fmt.Errorf("create subscriber: %w", err)
 	}
 	sub.CreatedAt, sub.UpdatedAt = now, now
-	if sub.ID, err = newID(now); err != nil {
+	if sub.ID, err = newID(idPrefix, now); err != nil {
 		return Subscriber{}, err
 	}
-	secret, err := d.secret(now)
+	secret, err := secretOf(d.Secret, now)
 	if err != nil {
 		return Subscriber{}, err
 	}
 	sub.Secrets = []Secret{secret}
-	if err := s.put(ctx, &sub, 0, schedule.Edited); err != nil {
+	if err := s.put(ctx, &sub, 0, edited); err != nil {
 		return Subscriber{}, fmt.Errorf("create subscriber: %w", err)
 	}
 	return sub, nil
 }
 
-// Get reads one subscriber. It returns ErrNotFound.
+// Get reads one subscriber. It returns ErrNotFound or ErrUnreadable.
 func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
 	c, err := s.backend.Config(ctx, id)
 	if err == nil && gone(c) {
@@ -136,41 +142,11 @@ func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
 	if err != nil {
 		return Subscriber{}, fmt.Errorf("get subscriber %s: %w", clip(id), err)
 	}
-	sub, err := unmarshalBlob(c)
+	sub, err := s.codec.unmarshal(c)
 	if err != nil {
 		return Subscriber{}, err
 	}
 	return *sub, nil
-}
-
-// List reads up to limit (1 to MaxList) subscribers whose ids are after the given
-// one, by id. Fewer than limit are the last.
-func (s *Store) List(ctx context.Context, after string, limit int) ([]Subscriber, error) {
-	if limit < 1 || limit > MaxList {
-		return nil, fmt.Errorf("list subscribers: limit must be 1 to %d, is %d", MaxList, limit)
-	}
-	subs := make([]Subscriber, 0, limit)
-	for len(subs) < limit {
-		configs, err := s.backend.ListConfigs(ctx, after, limit-len(subs))
-		if err != nil {
-			return nil, fmt.Errorf("list subscribers: %w", err)
-		}
-		if len(configs) == 0 {
-			break
-		}
-		after = configs[len(configs)-1].ID
-		for _, c := range configs {
-			if gone(c) {
-				continue
-			}
-			sub, err := unmarshalBlob(c)
-			if err != nil {
-				return nil, err
-			}
-			subs = append(subs, *sub)
-		}
-	}
-	return subs, nil
 }
 
 // Patch changes what the draft sets. ifVersion is the version that the caller
@@ -203,10 +179,11 @@ func (s *Store) patchOnce(ctx context.Context, id string, ifVersion int64, d Dra
 		return Subscriber{}, err
 	}
 	change := changeBy(d, cur)
-	if change == schedule.Edited && reflect.DeepEqual(next, cur) {
+	if change == edited && reflect.DeepEqual(next, cur) {
 		return cur, nil
 	}
 	if next.UpdatedAt, err = s.stamp(ctx); err == nil {
+		next.Secrets = active(next.Secrets, next.UpdatedAt)
 		err = s.put(ctx, &next, cur.Version, change)
 	}
 	if err != nil {
@@ -240,7 +217,7 @@ func changeBy(d Draft, cur Subscriber) schedule.Change {
 	case d.Paused != nil && !*d.Paused:
 		return schedule.Lifted
 	}
-	return schedule.Edited
+	return edited
 }
 
 // termsOf is what the scheduler must know of a subscriber.
@@ -259,7 +236,7 @@ func termsOf(s Subscriber) schedule.Terms {
 
 // put writes the subscriber over the expected version and sets its new one.
 func (s *Store) put(ctx context.Context, sub *Subscriber, expect int64, change schedule.Change) error {
-	blob, err := marshalBlob(*sub)
+	blob, err := s.codec.marshal(*sub)
 	if err != nil {
 		return err
 	}

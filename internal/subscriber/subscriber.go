@@ -35,14 +35,20 @@ type Subscriber struct {
 	Class  string
 	Filter Filter
 	Policy delivery.Policy
-	// Secrets sign every request, each active one. At least one.
+	// Secrets sign every request, each active one. At least one; the newest first,
+	// which alone has no end.
 	Secrets []Secret
+	// Headers go out with every request.
+	Headers Headers
 	// Paused subscribers still get deliveries, which wait.
 	Paused bool
 	// CreatedAt and UpdatedAt are Redis time, in whole ms, UTC.
 	CreatedAt, UpdatedAt time.Time
 	// Version grows by at least one with every change.
 	Version int64
+
+	// unread says why URL, Secrets and Headers are missing, if they are.
+	unread error
 }
 
 // LeaseTime is how long a lease on this subscriber's deliveries lasts.
@@ -63,17 +69,17 @@ func (s Subscriber) LogValue() slog.Value {
 }
 
 // MarshalJSON refuses: what an API shows is that API's to choose, and the stored
-// form is made by marshalBlob alone. It keeps secrets out of any JSON by accident.
+// form is made by the codec alone. It keeps secrets out of any JSON by accident.
 func (s Subscriber) MarshalJSON() ([]byte, error) {
 	return nil, fmt.Errorf("subscriber %s: refusing to marshal a subscriber whole: it holds secrets", s.ID)
 }
 
-// newID makes an id. The time in it is public; the 80 bits beside it are from
+// newID makes an id with a prefix. The time in it is public; the 80 bits beside it are from
 // crypto/rand, so that no id can be guessed from another.
-func newID(now time.Time) (string, error) {
+func newID(prefix string, now time.Time) (string, error) {
 	id, err := ulid.New(ulid.Timestamp(now), rand.Reader)
 	if err != nil {
-		return "", fmt.Errorf("make a subscriber id: %w", err)
+		return "", fmt.Errorf("make an id: %w", err)
 	}
-	return idPrefix + id.String(), nil
+	return prefix + id.String(), nil
 }

@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"cmp"
+	"encoding/base64"
 	"html"
 	"net/http"
 	"net/url"
@@ -28,9 +29,9 @@ const maxTails = 8
 // endpoint may echo its URL, token and all, or print its secret on an error
 // page), then cuts both to their bounds. req is nil if none was built; nothing
 // then holds any.
-func (a *Answer) scrub(req *http.Request, secrets []subscriber.Secret) {
+func (a *Answer) scrub(req *http.Request, secrets []subscriber.Secret, headers subscriber.Headers) {
 	if req != nil {
-		hide := hidden(req.URL, secrets)
+		hide := hidden(req.URL, secrets, headers)
 		if a.cut {
 			a.Excerpt = withoutHalf(a.Excerpt, hide)
 		}
@@ -51,8 +52,8 @@ func (a *Answer) scrub(req *http.Request, secrets []subscriber.Secret) {
 // the first that fits. Tokens stand in the path of an endpoint as often as in its
 // query, so both go whole and in parts: the request URI, the path, its ends, each
 // segment; the query, each value; the userinfo, though a Guard lets none through;
-// and the secrets.
-func hidden(u *url.URL, secrets []subscriber.Secret) []string {
+// the secrets; and the values of the subscriber's own headers.
+func hidden(u *url.URL, secrets []subscriber.Secret, headers subscriber.Headers) []string {
 	h := hider{}
 	h.add(minWhole, u.RequestURI(), u.RawQuery, unescaped(u.RawQuery))
 	for _, path := range []string{u.EscapedPath(), u.Path} {
@@ -84,7 +85,27 @@ func hidden(u *url.URL, secrets []subscriber.Secret) []string {
 		_, key, _ := strings.Cut(s.Value, "_")
 		h.add(minWhole, s.Value, key)
 	}
+	for _, value := range headers {
+		h.addHeader(value)
+	}
 	return h.longestFirst()
+}
+
+// addHeader takes a header's value whole and in the parts that a receiver makes of
+// it: the token after a scheme, the pairs of a cookie, and what Basic
+// authentication (RFC 7617) spells in base64.
+func (h hider) addHeader(value string) {
+	h.add(minWhole, value)
+	if scheme, text, ok := strings.Cut(value, " "); ok && strings.EqualFold(scheme, "basic") {
+		if plain, err := base64.StdEncoding.DecodeString(text); err == nil {
+			_, password, _ := strings.Cut(string(plain), ":")
+			h.add(minWhole, string(plain), password)
+		}
+	}
+	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" \t,;", r) }) {
+		_, v, _ := strings.Cut(part, "=")
+		h.add(minSegment, part, v, strings.Trim(v, `"`))
+	}
 }
 
 // hider gathers texts, once each.

@@ -120,7 +120,7 @@ func TestEchoes(t *testing.T) {
 	// Userinfo is refused long before; the scrubbing does not rely on it.
 	u := &url.URL{Scheme: "https", User: url.UserPassword("someone", "sw0rdfish"), Host: "a.example"}
 	a := Answer{Excerpt: "not you, someone:sw0rdfish; someone, sw0rdfish"}
-	a.scrub(&http.Request{URL: u}, nil)
+	a.scrub(&http.Request{URL: u}, nil, nil)
 	if a.Excerpt != "not you, [redacted]; [redacted], [redacted]" {
 		t.Errorf("got %q", a.Excerpt)
 	}

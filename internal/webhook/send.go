@@ -65,7 +65,10 @@ type Options struct {
 type Request struct {
 	URL string
 	// Secrets sign it: each one that is active at Timestamp.
-	Secrets       []subscriber.Secret
+	Secrets []subscriber.Secret
+	// Headers are the subscriber's own, as its store let them pass; none of them is
+	// one of ours.
+	Headers       subscriber.Headers
 	DeliveryID    string
 	Attempt       int
 	DeliveryCount int64
@@ -234,7 +237,7 @@ func (s *Sender) Send(ctx context.Context, r Request) Answer {
 	a.Duration = time.Since(start)
 	a.Phases, _, _ = trace.look()
 	if a.Outcome != delivery.OK {
-		a.scrub(req, r.Secrets)
+		a.scrub(req, r.Secrets, r.Headers)
 	}
 	return a
 }
@@ -277,15 +280,20 @@ func (s *Sender) build(ctx context.Context, r Request) (*http.Request, error) {
 // signer is newSigner's, made once for each secret.
 func (s *Sender) signer(secret string) (*signer, error) { return s.signers.get(secret, newSigner) }
 
-// header gives the headers by their canonical keys; HTTP/2 lowers them itself.
+// header gives the headers by their canonical keys, the subscriber's own by theirs;
+// HTTP/2 lowers them itself.
 // There is never an Idempotency-Key: net/http replays a request that has one.
 func (s *Sender) header(r Request, signature string) http.Header {
-	h := make(http.Header, usualHeaders)
-	values := make([]string, 0, usualHeaders+1) // one array under all, rather than one each
+	n := usualHeaders + len(r.Headers)
+	h := make(http.Header, n)
+	values := make([]string, 0, n+1) // one array under all, rather than one each
 	set := func(key, value string) {
 		n := len(values)
 		values = append(values, value)
 		h[key] = values[n : n+1 : n+1]
+	}
+	for name, value := range r.Headers { // before ours: whatever stands there, ours go out
+		set(name, value)
 	}
 	set(HeaderID, r.DeliveryID)
 	set(HeaderTimestamp, strconv.FormatInt(r.Timestamp.Unix(), 10))

@@ -183,7 +183,7 @@ func testList(t *testing.T, b bundle) {
 	slices.Sort(ids)
 	var got []string
 	for after := ""; ; {
-		page := must(b.store.List(b.ctx, after, 7))(t)
+		page := must(b.store.List(b.ctx, subscriber.ListFilter{}, after, 7))(t)
 		for _, s := range page {
 			got = append(got, s.ID)
 		}
@@ -196,7 +196,7 @@ func testList(t *testing.T, b bundle) {
 		t.Errorf("listed\n%v\nwant\n%v", got, ids)
 	}
 	for _, limit := range []int{0, subscriber.MaxList + 1} {
-		if _, err := b.store.List(b.ctx, "", limit); err == nil {
+		if _, err := b.store.List(b.ctx, subscriber.ListFilter{}, "", limit); err == nil {
 			t.Errorf("listed with limit %d", limit)
 		}
 	}
