@@ -1,0 +1,22 @@
+// Package client answers: how does a Go program use fanout?
+//
+// A producer needs two calls:
+//
+//	c, err := client.New("https://fanout.example.com", token)
+//	receipt, err := c.Post(ctx, client.Event{Type: "shipment.delivered", ShipmentID: "shp_1", OccurredAt: at, Data: data})
+//
+// Post may be called again after any doubt, and does so by itself: every event has
+// an id before it leaves, and an id is accepted once. PostBatch takes any number of
+// events. The rest of the API is here too, for the tools of operators and
+// subscribers; every list is also an iterator over all of its pages.
+//
+// What is repeated: a call that may be made twice is made again after a lost
+// connection, a 502, 503 or 504; any call after a 429, and after a connection that
+// was never made. Nothing else is, and no call for ever: see WithRetries. Between
+// two attempts the wait is drawn anew from a growing window, so that producers
+// that failed together do not come back together; a Retry-After is obeyed up to a
+// bound. The context bounds a call with all its attempts.
+//
+// An error that the server answered is a *Problem; ErrConflict and its like say
+// what kind it is. No error and no text of a Client holds its token.
+package client
