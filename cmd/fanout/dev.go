@@ -88,6 +88,7 @@ func (c *devCmd) stages(
 ) ([]boot.Stage, boot.Stage, error) {
 	cfg := boot.Common{
 		Redis:   boot.Redis{Addr: []string{addr}, Partitions: 1, PoolSize: 32, AllowUnsafe: !durable},
+		Secrets: boot.Secrets{InTheClear: true},
 		Classes: boot.Classes{"standard": time.Minute},
 	}
 	loopback := role.Endpoint{

@@ -18,6 +18,8 @@ type cli struct {
 
 	Loadtest loadtestCmd `cmd:"" help:"Measure whether a bad endpoint delays the others, over real processes."`
 
+	Reseal resealCmd `cmd:"" help:"Seal the secrets of every subscriber under the first key."`
+
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 

@@ -1,7 +1,7 @@
 // Package boot answers: how does a process begin, and in what order does it end?
 //
 // It holds what both binaries share: settings from flags, environment and file
-// (config.go, yaml.go), the Redis client (redis.go), logs, traces and metrics
+// (config.go, secrets.go, yaml.go), the Redis client (redis.go), logs, traces and metrics
 // (telemetry.go), and the run to an ordered stop (run.go). It decides nothing
 // about deliveries.
 package boot
@@ -27,6 +27,7 @@ type Common struct {
 	Config  kong.ConfigFlag `env:"FANOUT_CONFIG" help:"YAML file of settings, named as the flags are (redis: {addr: ...} is --redis-addr)." placeholder:"FILE"`
 	Log     Log             `embed:"" prefix:"log-"`
 	Redis   Redis           `embed:"" prefix:"redis-"`
+	Secrets Secrets         `embed:"" prefix:"secrets-"`
 	Listen  Loopback        `default:"${listen}" env:"FANOUT_LISTEN" help:"Address to listen on. Loopback only, until there are keys and roles."`
 	Classes Classes         `default:"standard=60s" env:"FANOUT_CLASS" help:"Classes of subscribers, each with its SLO: the age of the oldest eligible delivery that pages on-call." name:"class" placeholder:"NAME=AGE,..."`
 }

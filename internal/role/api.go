@@ -21,6 +21,7 @@ import (
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/oncall"
 	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/seal"
 	"github.com/fanout/fanout/internal/subscriber"
 )
 
@@ -32,6 +33,7 @@ type Parts struct {
 	Logger   *slog.Logger
 	Registry *prometheus.Registry
 	Tracer   trace.TracerProvider
+	Keyring  *seal.Keyring // nil: secrets are in the clear
 }
 
 // classNames, in order; the first is the default of a subscriber: "standard" if
@@ -50,11 +52,13 @@ const houseKeeping = time.Minute
 
 // API is the process that accepts events, keeps subscribers and shows on-call.
 func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
-	store := subscriber.New(p.Engine, p.Endpoint.guard(), p.classNames(), p.Engine.Now)
-	in := ingest.New(p.Engine, subscriber.NewDirectory(p.Engine), ingest.Options{
+	dir := subscriber.NewDirectory(p.Engine, p.sealing())
+	store := subscriber.New(p.Engine, p.Endpoint.guard(), p.classNames(), p.Engine.Now, p.sealing(), subscriber.WithDirectory(dir))
+	keys := subscriber.NewCheckup(p.Engine, p.sealing())
+	in := ingest.New(p.Engine, dir, ingest.Options{
 		Logger: p.Logger, Registerer: p.Registry,
 	})
-	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready()) }
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready(), keys.Ready()) }
 	watch, err := oncall.New(p.Engine, oncall.Options{
 		Classes: p.Classes, Ready: ready, Logger: p.Logger, Registerer: p.Registry,
 	})
@@ -73,6 +77,7 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		{Name: "on-call", Run: watch.Run},
 		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, httpapi.NewServer(handler, p.Logger)) }},
 		{Name: "expand", Run: in.Run},
+		{Name: "keys", Run: keys.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil
 }

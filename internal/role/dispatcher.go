@@ -63,7 +63,7 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 	sender := webhook.New(webhook.Options{
 		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots, Resolver: p.Endpoint.Resolver,
 	})
-	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine), sender, dispatch.Options{
+	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine, p.sealing()), sender, dispatch.Options{
 		Version: boot.Version(), Slots: w.Slots, Classes: p.classNames(),
 		Grace:  max(w.Grace, time.Nanosecond), // 0 would be its default
 		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
@@ -78,8 +78,9 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 	if ln == nil {
 		return stages
 	}
-	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready()) }
-	return append(stages, boot.Stage{
+	keys := subscriber.NewCheckup(p.Engine, p.sealing())
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready(), keys.Ready()) }
+	return append(stages, boot.Stage{Name: "keys", Run: keys.Run}, boot.Stage{
 		Name: "probes",
 		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready)) },
 	})

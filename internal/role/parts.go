@@ -16,7 +16,12 @@ func Assemble(
 	ctx context.Context, service string, cfg boot.Common, e Endpoint, logger *slog.Logger,
 ) (Parts, boot.Stage, error) {
 	boot.SpareHeap()
-	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: logger}
+	ring, err := keyring(cfg.Secrets)
+	if err != nil {
+		return Parts{}, boot.Stage{}, err
+	}
+	warnClear(ring, cfg.Secrets, logger)
+	p := Parts{Endpoint: e, Classes: cfg.Classes, Registry: boot.NewRegistry(), Logger: logger, Keyring: ring}
 	rdb, err := boot.OpenRedis(cfg.Redis, p.Logger)
 	if err != nil {
 		return Parts{}, boot.Stage{}, err

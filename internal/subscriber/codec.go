@@ -11,8 +11,8 @@ import (
 	"github.com/fanout/fanout/internal/seal"
 )
 
-// ErrUnreadable: a subscriber's URL, secrets and headers are sealed, and cannot be
-// opened here. It wraps seal.ErrUnknownKey (the process was not given the key) or
+// ErrUnreadable is returned for a subscriber whose URL, secrets and headers are
+// sealed, and cannot be opened here. It wraps seal.ErrUnknownKey (the process was not given the key) or
 // seal.ErrDamaged. It is our fault, never the subscriber's or its endpoint's.
 var ErrUnreadable = errors.New("sealed, and cannot be opened here")
 
@@ -110,8 +110,9 @@ func (c codec) unmarshal(from config) (*Subscriber, error) {
 		CreatedAt: in.CreatedAt, UpdatedAt: in.UpdatedAt, Version: from.Version,
 	}
 	if in.Sealed != "" {
-		if in.confidential, s.unread = c.open(in.Sealed, from); s.unread != nil {
-			return s, s.unread
+		var err error
+		if in.confidential, err = c.open(in.Sealed, from); err != nil {
+			return s, err
 		}
 	}
 	s.URL, s.Headers, s.Secrets = in.URL, in.Headers, in.Secrets

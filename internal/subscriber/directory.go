@@ -27,6 +27,8 @@ type Directory struct {
 
 	mu    sync.RWMutex
 	index *index
+	// unread has the subscribers whose sealed part could not be opened, and why.
+	unread map[string]error
 
 	check sharedCheck
 	seen  []int64 // per partition, the generation applied; of the running check alone
@@ -34,7 +36,7 @@ type Directory struct {
 
 // NewDirectory is an empty Directory: Refresh fills it.
 func NewDirectory(feed Feed, opts ...Option) *Directory {
-	d := &Directory{feed: feed, codec: apply(opts).codec, index: newIndex()}
+	d := &Directory{feed: feed, codec: apply(opts).codec, index: newIndex(), unread: map[string]error{}}
 	d.current.Store(d.index.snapshot())
 	d.check.run = d.catchUp
 	return d
@@ -69,12 +71,12 @@ func (d *Directory) Refresh(ctx context.Context) error {
 // the subscriber without URL, secrets and headers.
 func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscriber, error) {
 	d.mu.RLock()
-	known := d.index.filed[id].sub
+	known, unread := d.index.filed[id].sub, d.unread[id]
 	d.mu.RUnlock()
 	// One that is ahead of the lease was changed since; or Redis was set back to an
 	// older state, in which that version never was. Only Redis knows.
 	if known != nil && (known.Version == version || version == 0) {
-		return known, known.unread
+		return known, unread
 	}
 	c, err := d.feed.Config(ctx, id)
 	if errors.Is(err, ErrNotFound) || (err == nil && gone(c)) {
@@ -86,7 +88,7 @@ func (d *Directory) At(ctx context.Context, id string, version int64) (*Subscrib
 	}
 	s, err := d.codec.unmarshal(c)
 	if s != nil {
-		d.publish(nil, []*Subscriber{s})
+		d.publish(nil, []reading{{s, err}})
 	}
 	return s, err
 }
@@ -159,7 +161,7 @@ func (d *Directory) reload(ctx context.Context, p int) error {
 // apart, to be left as it was: it must not keep the events of every other
 // subscriber from being accepted. One that cannot be opened is put all the same:
 // its events are to wait for it.
-func (d *Directory) sortOut(ctx context.Context, configs []config) (lost []string, put []*Subscriber, unread map[string]bool) {
+func (d *Directory) sortOut(ctx context.Context, configs []config) (lost []string, put []reading, unread map[string]bool) {
 	unread = map[string]bool{}
 	var sealed []error
 	for _, c := range configs {
@@ -176,7 +178,7 @@ func (d *Directory) sortOut(ctx context.Context, configs []config) (lost []strin
 			unread[c.ID] = true
 			continue
 		}
-		put = append(put, s)
+		put = append(put, reading{s, err})
 	}
 	if len(sealed) > 0 { // one line: it may be all of them
 		slog.ErrorContext(ctx, "subscribers cannot be opened, their deliveries wait", "count", len(sealed), "error", sealed[0])
@@ -184,17 +186,29 @@ func (d *Directory) sortOut(ctx context.Context, configs []config) (lost []strin
 	return lost, put, unread
 }
 
+// reading is a subscriber, and why a part of it is missing, if one is.
+type reading struct {
+	*Subscriber
+
+	unread error
+}
+
 // publish changes the index, first by those lost, and swaps the snapshot once.
-func (d *Directory) publish(lost []string, put []*Subscriber) {
+func (d *Directory) publish(lost []string, put []reading) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, id := range lost {
 		d.index.remove(id)
+		delete(d.unread, id)
 	}
 	for _, s := range put {
 		// At and Refresh read on their own, so an answer may be the older one.
 		if known := d.index.filed[s.ID].sub; known == nil || known.Version < s.Version {
-			d.index.put(s)
+			d.index.put(s.Subscriber)
+			delete(d.unread, s.ID)
+			if s.unread != nil {
+				d.unread[s.ID] = s.unread
+			}
 		}
 	}
 	d.current.Store(d.index.snapshot())

@@ -36,7 +36,7 @@ func (s *Store) List(ctx context.Context, f ListFilter, after string, limit int)
 		return s.dir.list(f, after, limit)
 	}
 	subs := make([]Subscriber, 0, limit)
-	for {
+	for len(subs) < limit {
 		page := limit - len(subs)
 		if f != (ListFilter{}) {
 			page = MaxList // most may not fit
@@ -46,46 +46,53 @@ func (s *Store) List(ctx context.Context, f ListFilter, after string, limit int)
 			return nil, fmt.Errorf("list subscribers: %w", err)
 		}
 		if len(configs) == 0 {
-			return subs, nil
+			break
 		}
 		after = configs[len(configs)-1].ID
-		for _, c := range configs {
-			if gone(c) {
-				continue
-			}
-			sub, err := s.codec.unmarshal(c)
-			if sub != nil && !f.fits(sub) {
-				continue // readable or not
-			}
-			if err != nil {
-				return nil, err
-			}
-			if subs = append(subs, *sub); len(subs) == limit {
-				return subs, nil
-			}
+		if subs, err = s.pick(subs, f, configs); err != nil {
+			return nil, err
 		}
 	}
+	return subs[:min(limit, len(subs))], nil
+}
+
+// pick appends those that fit.
+func (s *Store) pick(subs []Subscriber, f ListFilter, configs []config) ([]Subscriber, error) {
+	for _, c := range configs {
+		if gone(c) {
+			continue
+		}
+		sub, err := s.codec.unmarshal(c)
+		if sub != nil && !f.fits(sub) {
+			continue // readable or not
+		}
+		if err != nil {
+			return nil, err
+		}
+		subs = append(subs, *sub)
+	}
+	return subs, nil
 }
 
 // list is List over what is in memory. It looks at every subscriber, which is some
 // milliseconds for 100,000.
 func (d *Directory) list(f ListFilter, after string, limit int) ([]Subscriber, error) {
-	var fit []*Subscriber
+	var fit []reading
 	d.mu.RLock()
 	for id, filed := range d.index.filed {
 		if id > after && f.fits(filed.sub) {
-			fit = append(fit, filed.sub)
+			fit = append(fit, reading{filed.sub, d.unread[id]})
 		}
 	}
 	d.mu.RUnlock()
-	slices.SortFunc(fit, func(a, b *Subscriber) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(fit, func(a, b reading) int { return strings.Compare(a.ID, b.ID) })
 	fit = fit[:min(limit, len(fit))]
 	subs := make([]Subscriber, len(fit))
 	for i, s := range fit {
 		if s.unread != nil {
 			return nil, fmt.Errorf("list subscribers: %w", s.unread)
 		}
-		subs[i] = *s
+		subs[i] = *s.Subscriber
 	}
 	return subs, nil
 }

@@ -9,7 +9,7 @@ import (
 // resealPage is how many subscribers are read at once.
 const resealPage = 200
 
-// ErrNoKeyring: there is no key to seal with.
+// ErrNoKeyring says that there is no key to seal with.
 var ErrNoKeyring = errors.New("there is no keyring to seal with")
 
 // ResealResult counts subscribers.

@@ -46,9 +46,6 @@ type Subscriber struct {
 	CreatedAt, UpdatedAt time.Time
 	// Version grows by at least one with every change.
 	Version int64
-
-	// unread says why URL, Secrets and Headers are missing, if they are.
-	unread error
 }
 
 // LeaseTime is how long a lease on this subscriber's deliveries lasts.

@@ -91,6 +91,22 @@ func hidden(u *url.URL, secrets []subscriber.Secret, headers subscriber.Headers)
 	return h.longestFirst()
 }
 
+// hider gathers texts, once each.
+type hider map[string]struct{}
+
+// add takes texts of at least so many bytes, also as they stand in HTML, in JSON
+// with its optional escape of the slash, and in a query.
+func (h hider) add(least int, texts ...string) {
+	for _, s := range texts {
+		if len(s) < least {
+			continue
+		}
+		for _, form := range []string{s, html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`), url.QueryEscape(s)} {
+			h[form] = struct{}{}
+		}
+	}
+}
+
 // addHeader takes a header's value whole and in the parts that a receiver makes of
 // it: the token after a scheme, the pairs of a cookie, and what Basic
 // authentication (RFC 7617) spells in base64.
@@ -105,22 +121,6 @@ func (h hider) addHeader(value string) {
 	for part := range strings.FieldsFuncSeq(value, func(r rune) bool { return strings.ContainsRune(" \t,;", r) }) {
 		_, v, _ := strings.Cut(part, "=")
 		h.add(minSegment, part, v, strings.Trim(v, `"`))
-	}
-}
-
-// hider gathers texts, once each.
-type hider map[string]struct{}
-
-// add takes texts of at least so many bytes, also as they stand in HTML, in JSON
-// with its optional escape of the slash, and in a query.
-func (h hider) add(least int, texts ...string) {
-	for _, s := range texts {
-		if len(s) < least {
-			continue
-		}
-		for _, form := range []string{s, html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`), url.QueryEscape(s)} {
-			h[form] = struct{}{}
-		}
 	}
 }
 
