@@ -31,13 +31,12 @@ const (
 	scanBatch  = 100
 )
 
-// ErrCursor: it is none that List gave.
+// ErrCursor is returned for a cursor that List did not give.
 var ErrCursor = errors.New("not a cursor of the audit log")
 
 // Entry is one change, who made it, and why.
 type Entry struct {
-	// ID and At (Redis time, to the ms) are set by Append. Ids are in the order of
-	// what they stand for.
+	// ID and At (Redis time, to the ms) are set by Append.
 	ID string
 	At time.Time
 
@@ -83,7 +82,7 @@ func (a *Audit) Append(ctx context.Context, e Entry) error {
 	defer cancel()
 	oldest := strconv.FormatInt(max(a.now().Add(-auditRetention).UnixMilli(), 0), 10)
 	if err := a.db.appendAudit(ctx, e.values(), oldest); err != nil {
-		return fmt.Errorf("append %s to the audit log: %w", clip(e.Action, maxText), err)
+		return fmt.Errorf("append %s to the audit log: %w", clip(e.Action), err)
 	}
 	return nil
 }
@@ -132,7 +131,7 @@ func (a *Audit) List(ctx context.Context, f Filter, before string, limit int) (e
 // looked at.
 const entryPrefix = "aud_"
 
-var streamIDs = regexp.MustCompile(`^[0-9]{1,15}-[0-9]{1,15}$`)
+var streamIDs = regexp.MustCompile(`^\d{1,15}-\d{1,15}$`)
 
 func streamID(cursor string) (string, error) {
 	if cursor == "" {
@@ -155,10 +154,10 @@ type auditRow struct {
 // stores their names once for a block of entries.
 func (e Entry) values() []string {
 	return []string{
-		"key_id", clip(e.Actor.KeyID, maxText), "key_name", clip(e.Actor.Name, maxText),
-		"role", clip(string(e.Actor.Role), maxText), "key_account", clip(e.Actor.Account, maxText),
-		"action", clip(e.Action, maxText), "target", clip(e.Target, maxText), "account", clip(e.Account, maxText),
-		"reason", clip(e.Reason, maxText), "request_id", clip(e.RequestID, maxText),
+		"key_id", clip(e.Actor.KeyID), "key_name", clip(e.Actor.Name),
+		"role", clip(string(e.Actor.Role)), "key_account", clip(e.Actor.Account),
+		"action", clip(e.Action), "target", clip(e.Target), "account", clip(e.Account),
+		"reason", clip(e.Reason), "request_id", clip(e.RequestID),
 		"before", evidence(e.Before), "after", evidence(e.After),
 	}
 }
@@ -198,12 +197,13 @@ func evidence(raw json.RawMessage) string {
 	return string(raw)
 }
 
-// clip cuts text to n bytes of whole characters.
-func clip(text string, n int) string {
+// clip cuts text to maxText bytes, of whole characters.
+func clip(text string) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= n {
+	if len(text) <= maxText {
 		return text
 	}
+	n := maxText
 	for n > 0 && !utf8.RuneStart(text[n]) {
 		n--
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"time"
 	"unicode"
@@ -83,8 +84,7 @@ func (n NewKey) check(now time.Time) error {
 	case n.ExpiresAt.After(now.Add(maxLife)):
 		bad.addf("/expires_at", "must be within ten years; leave it out for a key that does not expire")
 	}
-	// Written so that NaN is refused.
-	if r := n.RatePerSecond; r != 0 && !(r >= minRate && r <= maxRate) { //nolint:staticcheck // De Morgan would let NaN in
+	if r := n.RatePerSecond; r != 0 && (math.IsNaN(r) || r < minRate || r > maxRate) {
 		bad.addf("/rate_per_second", "must be 0 (the default) or from %g to %d", minRate, maxRate)
 	}
 	return bad.err()
@@ -103,11 +103,10 @@ func badName(bad *problems, name string) {
 	}
 }
 
+var accounts = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._:-]{1,%d}$`, maxAccount))
+
 func badAccount(bad *problems, account string) {
-	strange := func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("._:-", r))
-	}
-	if account == "" || len(account) > maxAccount || strings.ContainsFunc(account, strange) {
+	if !accounts.MatchString(account) {
 		bad.addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccount)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrNotFound: no such key.
+// ErrNotFound is returned for the id of no key.
 var ErrNotFound = errors.New("no such key")
 
 const (
@@ -51,7 +51,7 @@ func (k *Keys) Create(ctx context.Context, n NewKey, by string) (Key, string, er
 	}
 	key := Key{
 		ID: id, Name: n.Name, Role: n.Role, Account: n.Account, RatePerSecond: n.RatePerSecond,
-		CreatedBy: clip(by, maxText), CreatedAt: now,
+		CreatedBy: clip(by), CreatedAt: now,
 	}
 	if !n.ExpiresAt.IsZero() {
 		key.ExpiresAt = n.ExpiresAt.UTC().Truncate(time.Millisecond)
@@ -76,7 +76,7 @@ func (k *Keys) Get(ctx context.Context, id string) (Key, error) {
 		return Key{}, fmt.Errorf("get key: %w", err)
 	}
 	if len(rows) == 0 {
-		return Key{}, fmt.Errorf("get key %s: %w", clip(id, maxText), ErrNotFound)
+		return Key{}, fmt.Errorf("get key %s: %w", clip(id), ErrNotFound)
 	}
 	key, _, err := rows[0].decode()
 	return key, err
@@ -125,9 +125,9 @@ func (k *Keys) Revoke(ctx context.Context, id string) (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("revoke: %w", err)
 	}
+	defer k.ring.outdate() // whoever revoked it: a read that is out may have begun before
 	if key.RevokedAt.IsZero() {
-		// Whoever came first says when.
-		defer k.ring.outdate()
+		// Whoever comes first says when.
 		at, err := k.db.revoke(ctx, id, k.now().UnixMilli(), newGeneration())
 		if err != nil {
 			return Key{}, fmt.Errorf("revoke key %s: %w", id, err)

@@ -246,7 +246,11 @@ func msOf(v any) int64 {
 
 // markUsed writes when keys were used last.
 func (b backend) markUsed(ctx context.Context, ms map[string]int64) error {
-	return failure(b.rdb.HSet(ctx, redisUsed, ms).Err())
+	fields := make([]any, 0, 2*len(ms))
+	for id, at := range ms {
+		fields = append(fields, id, at)
+	}
+	return failure(b.rdb.HSet(ctx, redisUsed, fields...).Err())
 }
 
 // appendAudit adds an entry and drops those before minID, about: a stream is cut in

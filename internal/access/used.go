@@ -67,7 +67,7 @@ func (u *usage) write(ctx context.Context) {
 		u.mu.Unlock()
 		bounded, cancel := context.WithTimeout(ctx, writeTimeout)
 		if err := u.db.markUsed(bounded, batch); err != nil {
-			u.logger.DebugContext(ctx, "last use of keys not written", "keys", len(batch), "error", err)
+			u.logger.WarnContext(ctx, "when keys were used last cannot be written", "keys", len(batch), "error", err)
 		}
 		cancel()
 	}
