@@ -43,6 +43,12 @@ func Run(t *testing.T, rig func(t testing.TB) Rig) {
 		{"finish what a crash left", testFinishDeletes},
 		{"directory follows", testDirectory},
 		{"directory at a version", testAt},
+		{"rotate a secret", testRotate},
+		{"rotations at the same time", testConcurrentRotations},
+		{"headers", testHeaders},
+		{"list by account and class", testFilteredList},
+		{"sealed", testSealed},
+		{"reseal", testReseal},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
