@@ -159,6 +159,26 @@ var perform = map[string]func(s *stage) func(){
 			s.ok(err)
 		}
 	},
+	"dead scheduled redrive.lua": func(s *stage) func() {
+		s.post()
+		s.take()
+		s.settle(died())
+		return func() {
+			_, err := s.Claim(s.ctx, "rdv_1", []string{s.id})
+			s.ok(err)
+			_, err = s.Redrive(s.ctx, "rdv_1", 2, time.Hour, []string{s.id})
+			s.ok(err)
+		}
+	},
+	"dead (gone) discard.lua": func(s *stage) func() {
+		s.post()
+		s.take()
+		s.settle(died())
+		return func() {
+			_, err := s.Discard(s.ctx, []string{s.id})
+			s.ok(err)
+		}
+	},
 }
 
 // Each transition in the table leads from its first state to its second, and moves

@@ -48,17 +48,9 @@ const MaxPage = 1000
 func (e *Engine) ListDeliveries(
 	ctx context.Context, q DeliveryQuery, after string, limit int,
 ) (page []delivery.Delivery, next string, err error) {
-	order, direction, keep := "pend:"+q.SubscriberID, up, delivery.State("")
-	switch q.State {
-	case "", ListPending:
-	case ListScheduled:
-		keep = delivery.Scheduled
-	case ListLeased:
-		keep = delivery.Leased
-	case ListDead:
-		order, direction = "dead:"+q.SubscriberID, down
-	default:
-		return nil, "", fmt.Errorf("list deliveries: no list of state %q", q.State)
+	order, direction, keep, err := q.order()
+	if err != nil {
+		return nil, "", err
 	}
 	if limit < 1 || limit > MaxPage {
 		return nil, "", fmt.Errorf("list deliveries: limit must be 1 to %d, is %d", MaxPage, limit)
@@ -69,32 +61,21 @@ func (e *Engine) ListDeliveries(
 		return nil, "", err
 	}
 	prefix := e.parts[e.PartitionOf(q.SubscriberID)]
-	for looked := 0; looked < scanMost && len(page) < limit; {
+	for looked := 0; looked < scanMost; {
 		places, err := e.readOn(ctx, []string{prefix}, order, direction, at, limit)
 		if err != nil {
 			return nil, "", err
 		}
-		ids := make([]string, len(places))
-		for i, p := range places {
-			ids[i] = p.id
-		}
-		found, err := e.Deliveries(ctx, ids)
+		known, err := e.standingAt(ctx, places)
 		if err != nil {
 			return nil, "", err
 		}
-		byID := map[string]delivery.Delivery{}
-		for _, d := range found {
-			byID[d.ID] = d
-		}
-		for i, p := range places {
+		for _, p := range places {
 			at = p
-			if d, ok := byID[p.id]; ok && (keep == "" || d.State == keep) {
+			if d, ok := known[p.id]; ok && (keep == "" || d.State == keep) {
 				page = append(page, d)
 			}
 			if len(page) == limit {
-				if i+1 == len(places) && len(places) < limit {
-					return page, "", nil
-				}
 				return page, at.cursor(list), nil
 			}
 		}
@@ -104,6 +85,36 @@ func (e *Engine) ListDeliveries(
 		looked += len(places)
 	}
 	return page, at.cursor(list), nil
+}
+
+// order is where the deliveries of a query stand, which way it is read, and the state
+// of those that are kept; "" for all.
+func (q DeliveryQuery) order() (name string, direction int, keep delivery.State, err error) {
+	switch q.State {
+	case "", ListPending:
+		return "pend:" + q.SubscriberID, up, "", nil
+	case ListScheduled:
+		return "pend:" + q.SubscriberID, up, delivery.Scheduled, nil
+	case ListLeased:
+		return "pend:" + q.SubscriberID, up, delivery.Leased, nil
+	case ListDead:
+		return "dead:" + q.SubscriberID, down, "", nil
+	}
+	return "", 0, "", fmt.Errorf("list deliveries: no list of state %q", q.State)
+}
+
+// standingAt reads the deliveries that stand at places.
+func (e *Engine) standingAt(ctx context.Context, places []place) (map[string]delivery.Delivery, error) {
+	ids := make([]string, len(places))
+	for i, p := range places {
+		ids[i] = p.id
+	}
+	found, err := e.Deliveries(ctx, ids)
+	byID := make(map[string]delivery.Delivery, len(found))
+	for _, d := range found {
+		byID[d.ID] = d
+	}
+	return byID, err
 }
 
 // DeadLettersPage returns up to limit (1 to MaxPage) dead letters with their evidence,

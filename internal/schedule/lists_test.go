@@ -40,24 +40,24 @@ func TestListOfOneInstant(t *testing.T) {
 		w.freeze()
 		w.subscribe("s1", 100)
 		w.subscribe("s2", 100)
-		var stay, go_ []string
+		var stay, leave []string
 		for i := range 1000 {
 			id := w.post(fmt.Sprint("e", i), "s1", "s2")[0]
 			if i%10 == 0 {
-				go_ = append(go_, id)
+				leave = append(leave, id)
 			} else {
 				stay = append(stay, id)
 			}
 		}
 		q := schedule.DeliveryQuery{SubscriberID: "s1"}
 		all := w.pages(q, 7, func() {})
-		if want := slices.Concat(stay, go_); !sameSet(all, want) {
+		if want := slices.Concat(stay, leave); !sameSet(all, want) {
 			w.Fatalf("listed %d of %d, or not once each", len(all), len(want))
 		}
 		n := 0
 		got := w.pages(q, 7, func() {
-			if n < len(go_) {
-				_, err := w.CancelDelivery(w.ctx, go_[n]) // ahead of the reader, behind it and under it
+			if n < len(leave) {
+				_, err := w.CancelDelivery(w.ctx, leave[n]) // ahead of the reader, behind it and under it
 				w.ok(err)
 				w.post(fmt.Sprint("new", n), "s1")
 				n++
@@ -131,8 +131,8 @@ func TestListByState(t *testing.T) {
 				sums[st] += len(ids)
 				for _, id := range ids {
 					d := w.get(id)
-					if ok := d.SubscriberID == sub && (st == schedule.ListPending && (d.State == delivery.Scheduled || d.State == delivery.Leased) ||
-						string(st) == string(d.State)); !ok {
+					pending := d.State == delivery.Scheduled || d.State == delivery.Leased
+					if d.SubscriberID != sub || (st == schedule.ListPending && !pending) || (st != schedule.ListPending && string(st) != string(d.State)) {
 						w.Fatalf("%s of %s in the list %s of %s", d.State, d.SubscriberID, st, sub)
 					}
 				}

@@ -2,6 +2,7 @@ package schedule_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -47,6 +48,7 @@ type model struct {
 	names  []string
 	given  []schedule.Leased // leases ever handed out, settled ones too
 	events int
+	claims map[string]string // dead letters, and what became of them, by cohort
 	// last is worker a's last lease call that gave something.
 	last struct {
 		seq    int64
@@ -58,7 +60,7 @@ func newModel(w *world, rt *rapid.T) *model {
 	m := &model{
 		world: w, rt: rt, now: time.UnixMilli(1_800_000_000_000).UTC(),
 		all: map[string]*delivery.Delivery{}, until: map[string]time.Time{}, at: map[string]time.Time{},
-		subs: map[string]*oracle{}, names: []string{"s1", "s2", "s3"},
+		claims: map[string]string{}, subs: map[string]*oracle{}, names: []string{"s1", "s2", "s3"},
 	}
 	w.ok(w.FreezeTestClock(w.ctx, m.now))
 	for _, s := range m.names {
@@ -87,11 +89,11 @@ func (m *model) terms() schedule.Terms {
 func (m *model) step() {
 	steps := map[string]func(){
 		"post": m.post, "lease": m.lease, "lease again": m.leaseAgain, "settle": m.settleOne, "release": m.releaseOne,
-		"pass": m.pass, "expire": m.expire, "config": m.config, "delete": m.deleteOne,
+		"pass": m.pass, "expire": m.expire, "config": m.config, "delete": m.deleteOne, "claim": m.claim, "redrive": m.redrive, "unclaim": m.unclaim,
 	}
 	often := []string{
 		"post", "post", "lease", "lease", "lease again", "settle", "settle", "settle", "release", "pass", "expire",
-		"config", "delete",
+		"config", "delete", "claim", "redrive", "redrive", "unclaim",
 	}
 	name := rapid.SampledFrom(often).Draw(m.rt, "step")
 	steps[name]()
@@ -291,6 +293,7 @@ func (m *model) apply(v schedule.Verdict) schedule.SettleResult {
 	final := d.State == delivery.Delivered || d.State == delivery.Cancelled
 	switch {
 	case v.Next == delivery.Delivered && !final:
+		delete(m.claims, d.ID)
 		d.State, d.Settled = delivery.Delivered, max(d.Settled, v.Fence)
 		d.LastOutcome, d.LastStatus = delivery.OK, v.Status
 		s.observe(v, time.Time{}, false, m.now)
@@ -312,8 +315,105 @@ func (m *model) verdict(d *delivery.Delivery, v schedule.Verdict) {
 	if v.GiveBack {
 		d.Attempts--
 	}
-	if v.Next == delivery.Scheduled {
-		d.DueAt, d.Lane = v.DueAt, delivery.Retry
+	if v.Next != delivery.Scheduled {
+		delete(m.claims, d.ID)
+		return
+	}
+	d.DueAt = v.DueAt
+	if d.Lane == delivery.Fresh {
+		d.Lane = delivery.Retry
+	}
+}
+
+// anyOf draws the id of a delivery, if there are any.
+func (m *model) anyOf(states ...delivery.State) []string {
+	var ids []string
+	for _, id := range slices.Sorted(maps.Keys(m.all)) {
+		if slices.Contains(states, m.all[id].State) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return rapid.SliceOfNDistinct(rapid.SampledFrom(ids), 1, min(3, len(ids)), rapid.ID).Draw(m.rt, "ids")
+}
+
+func (m *model) cohort() string {
+	return rapid.SampledFrom([]string{"rdv_1", "rdv_2"}).Draw(m.rt, "cohort")
+}
+
+// claim asks for any deliveries; a cohort gets those dead letters that none has.
+func (m *model) claim() {
+	cohort := m.cohort()
+	ids := m.anyOf(delivery.Dead, delivery.Dead, delivery.Delivered, delivery.Scheduled)
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		got, err := m.Claim(m.ctx, cohort, ids)
+		m.ok(err)
+		for i, id := range ids {
+			want := schedule.Claimed
+			switch by := m.claims[id]; {
+			case by != "" && by != cohort:
+				want = schedule.Taken
+			case by == "" && m.all[id].State != delivery.Dead:
+				want = schedule.NotDead
+			default:
+				m.claims[id] = cohort
+			}
+			if got[i] != want {
+				m.rt.Fatalf("claim of %s by %s: %s, want %s", id, cohort, got[i], want)
+			}
+		}
+	}
+}
+
+// redrive releases any deliveries: those dead letters that the cohort has.
+func (m *model) redrive() {
+	cohort, budget := m.cohort(), rapid.IntRange(1, 3).Draw(m.rt, "budget")
+	ids := m.anyOf(delivery.Dead, delivery.Scheduled)
+	if next, err := m.NextOfCohort(m.ctx, cohort, 2); len(next) > 0 && rapid.Bool().Draw(m.rt, "its own") {
+		m.ok(err)
+		ids = next
+	}
+	for range rapid.IntRange(1, 2).Draw(m.rt, "times") {
+		got, err := m.Redrive(m.ctx, cohort, budget, day, ids)
+		m.ok(err)
+		for i, id := range ids {
+			d := m.all[id]
+			want := schedule.Released
+			switch {
+			case m.claims[id] != cohort:
+				want = schedule.Over
+			case d.State != delivery.Dead:
+				want = schedule.Before
+			case m.subs[d.SubscriberID].deleted:
+				want = schedule.Over
+				delete(m.claims, id)
+			default:
+				d.State, d.Lane, d.DueAt, d.ExpiresAt = delivery.Scheduled, delivery.Redrive, m.now, m.now.Add(day)
+				d.RedriveGeneration, d.BudgetBase, d.Budget = d.RedriveGeneration+1, d.Attempts, budget
+			}
+			if got[i] != want {
+				m.rt.Fatalf("redrive of %s by %s: %s, want %s", id, cohort, got[i], want)
+			}
+		}
+	}
+}
+
+// unclaim lets go of all that a cohort has not released.
+func (m *model) unclaim() {
+	cohort := m.cohort()
+	want := 0
+	for id, by := range m.claims {
+		if by == cohort && m.all[id].State == delivery.Dead {
+			delete(m.claims, id)
+			want++
+		}
+	}
+	got, err := m.Unclaim(m.ctx, cohort, 1000)
+	m.ok(err)
+	if got != want {
+		m.rt.Fatalf("%s let go of %d, want %d", cohort, got, want)
 	}
 }
 
@@ -369,6 +469,7 @@ func (m *model) expire() {
 		delete(want, d.ID)
 		vs = append(vs, schedule.Verdict{ID: d.ID, Body: &schedule.Body{}})
 		m.all[d.ID].State = delivery.Dead
+		delete(m.claims, d.ID)
 	}
 	for id := range want {
 		// A leased head of the same subscriber may hide it, for a second at most.
@@ -410,6 +511,7 @@ func (m *model) deleteOne() {
 		if d.SubscriberID == "s3" && m.get(id).State == delivery.Cancelled &&
 			(d.State == delivery.Scheduled || d.State == delivery.Leased) {
 			d.State = delivery.Cancelled
+			delete(m.claims, id)
 		}
 	}
 }

@@ -24,7 +24,8 @@ type script struct {
 // scripts are all transitions, loaded once per engine.
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
-	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, page, retryNow, now script
+	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, page, retryNow,
+	claim, unclaim, redrive, discard, now script
 
 	texts map[string]string // by SHA-1
 }
@@ -63,8 +64,10 @@ func loadScripts(clock string) scripts {
 		trim: load("trim", onRecords), sample: load("sample", onReading),
 		page:     load("page", onEvents),
 		retryNow: load("retry_now", onRecords),
-		now:      load("now", onEvents),
-		texts:    texts,
+		claim:    load("claim", onReading), unclaim: load("unclaim", onEvents),
+		redrive: load("redrive", onRecords), discard: load("discard", onRecords),
+		now:   load("now", onEvents),
+		texts: texts,
 	}
 }
 

@@ -127,7 +127,7 @@ func (e *Engine) Deliveries(ctx context.Context, ids []string) ([]delivery.Deliv
 		if errors.Is(c.Err(), redis.Nil) {
 			continue
 		}
-		r, err := decode(ids[i], c.Val())
+		r, err := decode(ids[i], c.Val()) //nolint:gosec // there is one for each id
 		if err != nil {
 			return nil, err
 		}

@@ -141,13 +141,32 @@ func (c *checker) delivery(id string, d *Delivery) {
 		c.sayf("%s stands in %s, its subscriber %s does not", id, d.prefix, d.SubscriberID)
 	}
 	c.payload(d)
+	c.claim(d)
+}
+
+// claim checks that what a cohort has waits in it, or is out, as its state says.
+func (c *checker) claim(d *Delivery) {
+	cohort := c.claims[d.ID]
+	_, waits := c.zsets[d.prefix+"cohort:"+cohort][d.ID]
+	_, out := c.zsets[d.prefix+"out:"+cohort][d.ID]
+	pending := d.State == delivery.Scheduled || d.State == delivery.Leased
+	if cohort == "" {
+		if pending && d.Lane == delivery.Redrive {
+			c.sayf("%s is being redriven, and no cohort has it", d.ID)
+		}
+		return
+	}
+	if waits != (d.State == delivery.Dead) || out != pending || waits == out {
+		c.sayf("%s is %s, in cohort %s: waits %v, out %v", d.ID, d.State, cohort, waits, out)
+	}
 }
 
 // payload checks that what is still to be sent, or kept as evidence, is there.
 func (c *checker) payload(d *Delivery) {
 	switch d.State {
 	case delivery.Scheduled, delivery.Leased:
-		if !c.bodies[d.EventID] {
+		// One that is redriven has the payload that it had as a dead letter.
+		if !c.bodies[d.EventID] && (d.RedriveGeneration == 0 || !c.keys[d.prefix+"pin:"+d.EventID]) {
 			c.sayf("%s is %s and its event has no payload", d.ID, d.State)
 		}
 	case delivery.Dead:

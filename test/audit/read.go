@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,7 @@ type Snapshot struct {
 	zsets   map[string]map[string]float64 // by key
 	ledgers map[string]Ledger             // by partition prefix
 	held    map[string]int64              // and what it counts as held
+	claims  map[string]string             // the cohort that has a delivery
 	damaged []string
 }
 
@@ -79,6 +81,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient) (*Snapshot, error) {
 	s := &Snapshot{
 		Deliveries: map[string]*Delivery{}, Subscribers: map[string]*Subscriber{}, Events: map[string]*Event{},
 		keys: map[string]bool{}, bodies: map[string]bool{}, zsets: map[string]map[string]float64{}, ledgers: map[string]Ledger{}, held: map[string]int64{},
+		claims: map[string]string{},
 	}
 	all, err := keys(ctx, rdb)
 	if err != nil {
@@ -178,7 +181,10 @@ func (s *Snapshot) queue(ctx context.Context, p redis.Pipeliner, key string) fun
 	case "ledger":
 		cmd := p.HGetAll(ctx, key)
 		return func() { s.ledger(prefix, cmd.Val()) }
-	case "q", "pend", "leases", "dead", "due", "ready", "slow", "age", "expiry", "held":
+	case "claims":
+		cmd := p.HGetAll(ctx, key)
+		return func() { maps.Copy(s.claims, cmd.Val()) }
+	case "q", "pend", "leases", "dead", "due", "ready", "slow", "age", "expiry", "held", "cohort", "out":
 		return s.zset(ctx, p, key)
 	}
 	return nil

@@ -49,7 +49,7 @@ end
 
 local function encode(r)
   local head = r.st .. r.ln .. ' ' .. r.acc .. ' ' .. r.exp .. ' ' .. r.ev .. ' ' .. r.sb
-  if r.st == 's' and r.dc == '0' and r.due == r.acc then return head end
+  if r.st == 's' and r.dc == '0' and r.rg == '0' and r.due == r.acc then return head end
   return table.concat({head, r.due, r.at, r.dc, r.se, r.rl, r.ll, r.rg, r.bb, r.bu, r.fa, r.la, r.en,
     r.hs, r.oc, r.rs, r.wk}, ' ')
 end

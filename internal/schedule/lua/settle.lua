@@ -28,6 +28,7 @@ local function late_success(r, fence, status, attempt)
     redis.call('ZREM', T .. 'dead', r.id)
     redis.call('ZREM', T .. 'dead:' .. r.sb, r.id)
     unpin(r)
+    leave(r, 'delivered')
     count('dead', -1)
     count('pending', 1) -- as if it were pending still, which close() below ends
   elseif r.st ~= 'l' then

@@ -36,12 +36,36 @@ local function unpin(r)
   end
 end
 
+-- leave notes in the cohort that a delivery is part of, if it is, how it ended.
+local function leave(r, how)
+  local cohort = redis.call('HGET', T .. 'claims', r.id)
+  if not cohort then return end
+  redis.call('HDEL', T .. 'claims', r.id)
+  redis.call('ZREM', T .. 'cohort:' .. cohort, r.id)
+  redis.call('ZREM', T .. 'out:' .. cohort, r.id)
+  redis.call('HINCRBY', T .. 'tally:' .. cohort, how, 1)
+end
+
+-- forget removes a dead letter with all that belongs to it.
+local function forget(id, r)
+  redis.call('ZREM', T .. 'dead', id)
+  if r then
+    redis.call('ZREM', T .. 'dead:' .. r.sb, id)
+    unpin(r)
+  end
+  redis.call('DEL', T .. 'd:' .. id, T .. 'att:' .. id)
+end
+
 -- close makes a pending delivery final, as d or c; the record stays for retention
 -- ms, so that a late verdict and a repeated enqueue still find it.
 local function close(r, state, field, retention)
   redis.call('ZREM', T .. 'pend:' .. r.sb, r.id)
   r.st, r.en, r.wk = state, NOWS, '-'
   redis.call('SET', T .. 'd:' .. r.id, encode(r), 'PX', retention)
+  if r.rg ~= '0' then
+    unpin(r)
+    leave(r, field)
+  end
   -- A success at once has no evidence beside its record.
   if r.noted or num(r.at) > 1 or num(r.ll) > 0 then redis.call('PEXPIRE', T .. 'att:' .. r.id, retention) end
   count('pending', -1)
@@ -60,6 +84,7 @@ local function bury(r, reason, body)
     redis.call('SADD', T .. 'pins:' .. r.ev, r.id)
     redis.call('SETNX', T .. 'pin:' .. r.ev, body)
   end
+  if r.rg ~= '0' then leave(r, 'dead') end
   count('pending', -1)
   count('dead', 1)
 end

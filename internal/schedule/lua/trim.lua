@@ -4,16 +4,15 @@
 -- ARGV     retention (ms), limit
 -- Returns  how many were forgotten
 --
+-- One that a cohort has claimed is kept until the cohort lets go of it.
 -- The ledger stays as it is: `dead` counts how deliveries ended, not what is kept.
 -- Run twice, the second run finds them gone.
 local ids = redis.call('ZRANGEBYSCORE', T .. 'dead', '-inf', NOW - tonumber(ARGV[1]), 'LIMIT', 0, ARGV[2])
+local n = 0
 for _, id in ipairs(ids) do
-  local r = record(id)
-  redis.call('ZREM', T .. 'dead', id)
-  if r then
-    redis.call('ZREM', T .. 'dead:' .. r.sb, id)
-    unpin(r)
+  if redis.call('HEXISTS', T .. 'claims', id) == 0 then
+    forget(id, record(id))
+    n = n + 1
   end
-  redis.call('DEL', T .. 'd:' .. id, T .. 'att:' .. id)
 end
-return #ids
+return n
