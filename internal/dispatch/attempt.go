@@ -96,7 +96,7 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 		sub = known
 		crash.Point("dispatcher.config.read")
 		t.class, t.policy = sub.Class, sub.Policy
-		body, err := d.bodies.get(ctx, t.EventID)
+		body, err := d.bodies.of(ctx, t.Delivery)
 		if err != nil {
 			return err
 		}

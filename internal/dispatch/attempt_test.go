@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/webhook"
 )
 
@@ -145,6 +146,26 @@ func TestDeadLetters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// One that is redriven after its event is forgotten is sent the payload that it kept.
+func TestRedrivenPayload(t *testing.T) {
+	run(t, Options{ReapEvery: never}, func(r *rig) {
+		r.set(func() { r.noLease = true })
+		id := r.enqueue("e1", "s1", func(d *record) {
+			d.Lane, d.RedriveGeneration, d.BudgetBase, d.Budget, d.Attempts, d.DeliveryCount = delivery.Redrive, 1, 15, 2, 15, 15
+			d.pinned = &schedule.Body{Bytes: []byte(`{"event":"e1"}`)}
+		})
+		r.set(func() {
+			delete(r.bodies, "e1")
+			r.noLease = false
+			r.announce(r.PartitionOf("s1"))
+		})
+		r.state(id, delivery.Delivered)
+		if got := r.requestsOf(id); len(got) != 1 || string(got[0].Body) != `{"event":"e1"}` {
+			t.Errorf("sent %+v", got)
+		}
+	})
 }
 
 // A success is a fact, whatever the counters say.

@@ -40,6 +40,10 @@ func (s *stub) Settle(_ context.Context, _ int, verdicts []schedule.Verdict) (sc
 	return done, nil
 }
 
+func (*stub) Pinned(context.Context, string, string) (schedule.Body, error) {
+	return schedule.Body{}, schedule.ErrNotFound
+}
+
 func (*stub) Body(context.Context, string) (schedule.Body, error) {
 	return schedule.Body{Bytes: []byte(`{}`), Traceparent: ingestTraceparent}, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/maypok86/otter/v2"
 
+	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -72,6 +73,20 @@ func (b *bodies) get(ctx context.Context, eventID string) (*schedule.Body, error
 		return nil, fmt.Errorf("read the payload of event %s: %w", eventID, err)
 	}
 	return body, nil
+}
+
+// of is get for a delivery. One that is redriven may outlive its event, and has a
+// payload of its own for that.
+func (b *bodies) of(ctx context.Context, d delivery.Delivery) (*schedule.Body, error) {
+	body, err := b.get(ctx, d.EventID)
+	if d.RedriveGeneration == 0 || !errors.Is(err, schedule.ErrNotFound) {
+		return body, err
+	}
+	pinned, err := b.sched.Pinned(ctx, d.SubscriberID, d.EventID)
+	if err != nil {
+		return nil, fmt.Errorf("read the payload that %s keeps: %w", d.ID, err)
+	}
+	return &pinned, nil
 }
 
 func (b *bodies) load(ctx context.Context, eventID string) (*schedule.Body, error) {

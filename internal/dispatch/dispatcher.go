@@ -76,6 +76,9 @@ type Overdue interface {
 // schedule.ErrNotFound, and nothing else may.
 type Bodies interface {
 	Body(ctx context.Context, eventID string) (schedule.Body, error)
+	// Pinned MUST return the payload that a dead letter has kept beside itself, for as
+	// long as it is being redriven; else schedule.ErrNotFound.
+	Pinned(ctx context.Context, subscriberID, eventID string) (schedule.Body, error)
 }
 
 // Scheduler is all that a dispatcher asks of the scheduler; each part of it is

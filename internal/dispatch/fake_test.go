@@ -462,3 +462,15 @@ func (f *fake) Body(ctx context.Context, event string) (body schedule.Body, err 
 	})
 	return body, err
 }
+
+func (f *fake) Pinned(ctx context.Context, subscriber, event string) (body schedule.Body, err error) {
+	err = f.call(ctx, "pinned", func() error {
+		rec := f.recs[delivery.NewID(event, subscriber)]
+		if rec == nil || rec.pinned == nil {
+			return schedule.ErrNotFound
+		}
+		body = *rec.pinned
+		return nil
+	})
+	return body, err
+}
