@@ -152,6 +152,11 @@ func TestRevokeIsIdempotent(t *testing.T) {
 			w.Errorf("revoked again: at %v, was %v", second.RevokedAt, first.RevokedAt)
 		}
 		w.wants(w.Store, token, ErrBadToken)
+		// Two that both saw it before its end: the first one counts.
+		at, err := w.Keys.db.revoke(w.ctx, k.ID, w.clk.now().UnixMilli(), newGeneration())
+		if err != nil || at != first.RevokedAt.UnixMilli() {
+			w.Errorf("revoked at %d, %v; want %d", at, err, first.RevokedAt.UnixMilli())
+		}
 	})
 }
 

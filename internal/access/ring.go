@@ -47,10 +47,6 @@ type ring struct {
 	read   *reading  // the one that is out, if any
 }
 
-// patched stands for the generation of keys that were changed in memory: none is
-// stored under this name.
-const patched = "?"
-
 // reading is a read that is out, for all that wait for it.
 type reading struct {
 	done chan struct{}
@@ -207,7 +203,6 @@ func (r *ring) revoked(id string, at time.Time) {
 	next := *r.keys
 	next.byID = maps.Clone(next.byID)
 	next.byID[id] = &ended
-	next.generation = patched
 	r.keys = &next
 	r.epoch++ // a read that is out may have begun before
 }
