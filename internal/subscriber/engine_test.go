@@ -18,7 +18,10 @@ import (
 func TestContractOverEngine(t *testing.T) {
 	t.Parallel()
 	for name, addr := range map[string]func(t *testing.T) string{
-		"redis":     func(t *testing.T) string { t.Helper(); return redistest.Server(t, redistest.Args("--databases", "64")).Addr() },
+		"redis": func(t *testing.T) string {
+			t.Helper()
+			return redistest.Server(t, redistest.Args("--databases", "64")).Addr()
+		},
 		"miniredis": func(t *testing.T) string { t.Helper(); return redistest.Mini(t).Addr() },
 	} {
 		t.Run(name, func(t *testing.T) {

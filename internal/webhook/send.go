@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -256,6 +257,11 @@ func (s *Sender) build(ctx context.Context, r Request) (*http.Request, error) {
 		return nil, fmt.Errorf("%w: no body", errRequest)
 	case strings.IndexFunc(r.DeliveryID, func(c rune) bool { return c <= ' ' || c > '~' }) >= 0:
 		return nil, fmt.Errorf("%w: the delivery id cannot stand in a header", errRequest)
+	}
+	for name, value := range r.Headers { // net/http checks them too, and its error would pass for the endpoint's
+		if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return nil, fmt.Errorf("%w: the subscriber's header %q cannot be sent", errRequest, name)
+		}
 	}
 	u, err := s.urls.get(r.URL, s.guard.parse)
 	if err != nil {
