@@ -44,6 +44,8 @@ func (*stub) Pinned(context.Context, string, string) (schedule.Body, error) {
 	return schedule.Body{}, schedule.ErrNotFound
 }
 
+func (*stub) Report(context.Context, schedule.WorkerReport) error { return nil }
+
 func (*stub) Body(context.Context, string) (schedule.Body, error) {
 	return schedule.Body{Bytes: []byte(`{}`), Traceparent: ingestTraceparent}, nil
 }

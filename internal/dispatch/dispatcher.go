@@ -89,6 +89,7 @@ type Scheduler interface {
 	Settler
 	Overdue
 	Bodies
+	Reports
 }
 
 // Directory knows the subscribers.
@@ -118,6 +119,7 @@ type Dispatcher struct {
 	reaper  *reaper
 	judge   *judge
 	health  *health
+	reports Reports
 	metrics *metrics
 	log     *slog.Logger
 	tracer  trace.Tracer
@@ -137,12 +139,11 @@ type life struct {
 func New(s Scheduler, dir Directory, send Sender, opts Options) *Dispatcher {
 	opts = opts.withDefaults()
 	d := &Dispatcher{
-		opts: opts, sender: send, dir: dir, bodies: newBodies(s),
+		opts: opts, sender: send, dir: dir, bodies: newBodies(s), reports: s,
 		metrics: newMetrics(opts.Registerer, opts.Classes, opts.Slots),
 		log:     opts.Logger.With("worker", opts.Worker),
 		tracer:  opts.TracerProvider.Tracer("github.com/fanout/fanout/internal/dispatch"),
 	}
-	d.crew = newCrew(d.attempt)
 	d.crew = newCrew(d.attempt)
 	d.health = newHealth(d.log)
 	d.judge = &judge{worker: opts.Worker, version: opts.Version, metrics: d.metrics, log: d.log}
@@ -173,6 +174,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 	loops.Go(func() { d.loop.run(ends) }) //nolint:contextcheck // ends holds ctx, and what outlives it
 	loops.Go(func() { d.loop.listen(ctx) })
 	loops.Go(func() { d.loop.watch(ctx) })
+	loops.Go(func() { d.report(ctx) })
 	loops.Go(func() { d.reaper.run(ends) }) //nolint:contextcheck // as above
 
 	<-ctx.Done()

@@ -35,6 +35,7 @@ type fake struct {
 	requests []schedule.LeaseRequest
 	calls    map[string]int
 	verdicts []schedule.Verdict
+	reported schedule.WorkerReport // the last
 	released []schedule.Claim
 
 	down    bool                        // nothing is executed
@@ -473,4 +474,11 @@ func (f *fake) Pinned(ctx context.Context, subscriber, event string) (body sched
 		return nil
 	})
 	return body, err
+}
+
+func (f *fake) Report(ctx context.Context, r schedule.WorkerReport) error {
+	return f.call(ctx, "report", func() error {
+		f.reported = r
+		return nil
+	})
 }

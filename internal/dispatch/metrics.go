@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -39,6 +40,8 @@ type metrics struct {
 	leasesLost, leaseCalls, leaseErrors                  prometheus.Counter
 	duration, age                                        *prometheus.HistogramVec
 	slots                                                [len(poolLabels)][len(laneNames)]prometheus.Gauge
+
+	delivered, failed, dead atomic.Int64 // settled by this worker, for its reports
 
 	// byClass are the series of each class, looked up once: a look for a series by
 	// the text of its labels cost as much as all else that is counted of an attempt.
@@ -151,10 +154,16 @@ func (m *metrics) settled(v schedule.Verdict, result schedule.SettleResult) {
 	if result != schedule.Applied {
 		return
 	}
+	if v.Next == delivery.Delivered {
+		m.delivered.Add(1)
+	} else {
+		m.failed.Add(1)
+	}
 	if v.Next == delivery.Scheduled {
 		m.retries.WithLabelValues(outcomeLabel(v.Outcome)).Inc()
 	}
 	if v.Next == delivery.Dead {
+		m.dead.Add(1)
 		m.deaths.WithLabelValues(outcomeLabel(v.Reason)).Inc()
 	}
 }

@@ -20,6 +20,9 @@ type Options struct {
 	Worker string
 	// Version of the binary, for the evidence.
 	Version string
+	// Slice is what the operator calls the part of the fleet that this worker belongs
+	// to; it stands in its reports. May be "".
+	Slice string
 	// Slots is how many leases are held at once; default 100.
 	Slots int
 	// RetryShare and RedriveShare are the parts of the slots that retries and

@@ -55,6 +55,8 @@ type slots struct {
 	slowLimit int
 	used      [len(poolLabels)]byLane
 	inUse     int
+	done      int64         // slots given back, ever
+	spent     time.Duration // for how long those were taken, all together
 	holders   map[string]*holder
 	// out are the leases whose request may be on the wire, the oldest first.
 	out     *list.List
@@ -186,6 +188,8 @@ func (s *slots) release(t *slot) {
 		h.slots--
 	})
 	s.inUse--
+	s.done++
+	s.spent += time.Since(t.since)
 	if h.slots == 0 {
 		delete(s.holders, h.subscriber)
 	}

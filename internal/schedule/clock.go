@@ -42,7 +42,7 @@ func (e *Engine) FreezeTestClock(ctx context.Context, at time.Time) error {
 
 func (e *Engine) setTestClock(ctx context.Context, value string) error {
 	return e.read(ctx, "set test clock", func(p redis.Pipeliner) {
-		for _, prefixes := range [][]string{e.parts, e.events} {
+		for _, prefixes := range [][]string{e.parts, e.events, {workersPrefix}} {
 			for _, prefix := range prefixes {
 				p.Set(ctx, prefix+"test-clock", value, 0)
 			}

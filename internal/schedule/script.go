@@ -25,7 +25,7 @@ type script struct {
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
 	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, page, retryNow,
-	claim, unclaim, redrive, discard, now script
+	claim, unclaim, redrive, discard, report, now script
 
 	texts map[string]string // by SHA-1
 }
@@ -65,7 +65,7 @@ func loadScripts(clock string) scripts {
 		page:     load("page", onEvents),
 		retryNow: load("retry_now", onRecords),
 		claim:    load("claim", onReading), unclaim: load("unclaim", onEvents),
-		redrive: load("redrive", onRecords), discard: load("discard", onRecords),
+		redrive: load("redrive", onRecords), discard: load("discard", onRecords), report: load("report", onEvents),
 		now:   load("now", onEvents),
 		texts: texts,
 	}
