@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"regexp"
 	"time"
 
 	"github.com/fanout/fanout/internal/boot"
@@ -39,7 +40,10 @@ func (e Endpoint) guard() *webhook.Guard {
 type Work struct {
 	Slots int           `default:"100" env:"FANOUT_SLOTS" help:"Attempts at once."`
 	Grace time.Duration `default:"65s" env:"FANOUT_GRACE" help:"How long a stop lets requests on the wire finish; above the longest attempt timeout, 60s."`
+	Slice string        `env:"FANOUT_SLICE" help:"What you call the part of the fleet that this worker belongs to, such as canary: it stands in its reports." placeholder:"NAME"`
 }
+
+var sliceName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,32}$`)
 
 // Check says what is out of bounds, naming the flag.
 func (w Work) Check() error {
@@ -49,6 +53,9 @@ func (w Work) Check() error {
 	}
 	if w.Grace < 0 || w.Grace > 10*time.Minute {
 		return fmt.Errorf("--grace must be from 0s to 10m, is %s", w.Grace)
+	}
+	if !sliceName.MatchString(w.Slice) {
+		return fmt.Errorf("--slice must be at most 32 of A-Z a-z 0-9 . _ -, is %q", w.Slice)
 	}
 	return nil
 }
@@ -64,7 +71,7 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 		Guard: p.Endpoint.guard(), Version: boot.Version(), MaxIdlePerHost: w.Slots, Resolver: p.Endpoint.Resolver,
 	})
 	d := dispatch.New(p.Engine, subscriber.NewDirectory(p.Engine, p.sealing()), sender, dispatch.Options{
-		Version: boot.Version(), Slots: w.Slots, Classes: p.classNames(),
+		Version: boot.Version(), Slice: w.Slice, Slots: w.Slots, Classes: p.classNames(),
 		Grace:  max(w.Grace, time.Nanosecond), // 0 would be its default
 		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
 	})
