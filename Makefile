@@ -62,10 +62,12 @@ chaos-short: ## the same for a minute or two, without the race detector
 	go test -tags chaos -c -o bin/test/chaos ./test/chaos
 	$(CHAOS_RUN) 40s $(CHAOS)
 
-test-interop: ## verify our signatures by the npm standardwebhooks package
-	@scripts/need node npm
+test-interop: ## signatures verified by the npm standardwebhooks package; the example receivers, killed between duplicates
+	@scripts/need redis-server node npm
 	cd test/interop && npm ci --silent --no-audit --no-fund
-	go test -tags interop -count 1 -timeout 2m ./test/interop/...
+	cd examples/receiver-node && npm ci --silent --no-audit --no-fund
+	cd examples/receiver-go && go vet ./... && go test ./...
+	go test -tags interop -count 1 -timeout 4m ./test/interop/...
 
 seeded: ## put each known bug into a copy of the tree and see it caught
 	@scripts/need redis-server chromium patch

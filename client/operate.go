@@ -68,9 +68,9 @@ type ScheduledAttempt struct {
 
 // ScheduleEnd is what ends a delivery that always fails.
 type ScheduleEnd struct {
-	By       string   `json:"by"` // attempts or max_age: whichever comes first in the mean
+	Reason   string   `json:"reason"` // exhausted or expired: what comes first in the mean
 	Attempts int      `json:"attempts"`
-	Mean     Duration `json:"mean"`
+	After    Duration `json:"after"` // when it is dead in the mean
 	Latest   Duration `json:"latest"`
 	Note     string   `json:"note"` // for a person
 }
