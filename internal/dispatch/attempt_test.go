@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/fanout/fanout/internal/webhook"
 )
 
@@ -33,6 +35,11 @@ func evidenceOf(t *testing.T, rec record) []delivery.Attempt {
 func TestRequestAndEvidence(t *testing.T) {
 	run(t, Options{}, func(r *rig) {
 		at := r.now()
+		own := sub("s1")
+		own.Headers = subscriber.Headers{"X-Token": "hunter2"}
+		r.mu.Lock()
+		r.subs["s1"] = own
+		r.mu.Unlock()
 		r.endpoint(answer(delivery.HTTP5xx, 503))
 		id := r.enqueue("e1", "s1")
 		r.state(id, delivery.Scheduled)
@@ -53,6 +60,9 @@ func TestRequestAndEvidence(t *testing.T) {
 		}
 		if string(first.Body) != `{"event":"e1"}` || first.Traceparent != ingestTraceparent {
 			t.Errorf("body %s, traceparent %s", first.Body, first.Traceparent)
+		}
+		if second.Headers["X-Token"] != "hunter2" || strings.Contains(r.logs.String(), "hunter2") {
+			t.Errorf("headers %v, logs %s", second.Headers, r.logs)
 		}
 		if first.Timeout != 10*time.Second || first.RetryAfterCap != time.Hour {
 			t.Errorf("timeout %v, cap %v", first.Timeout, first.RetryAfterCap)
@@ -216,6 +226,14 @@ func TestUnreadableIsReleased(t *testing.T) {
 				r.dirErr = errors.New("redis is away")
 			}
 		},
+		"key": func(r *rig, on bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.dirErr = nil
+			if on {
+				r.dirErr = fmt.Errorf("subscriber s1: %w", subscriber.ErrUnreadable)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, Options{}, func(r *rig) {
@@ -238,6 +256,30 @@ func TestUnreadableIsReleased(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A key that is missing does not come by waiting: no slot is held for it. A lease
+// that was lost meanwhile is settled all the same, for a policy is not sealed.
+func TestMissingKeyHoldsNoSlot(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.mu.Lock()
+		r.dirErr = fmt.Errorf("subscriber s1: %w", subscriber.ErrUnreadable)
+		r.mu.Unlock()
+		id := r.enqueue("e1", "s1")
+		synctest.Wait()
+		if rec := r.get(id); rec.Releases != 1 || rec.leased || rec.Attempts != 0 {
+			t.Errorf("%d releases, leased %v, %d attempts", rec.Releases, rec.leased, rec.Attempts)
+		}
+		r.set(func() { r.noLease = true })
+		lost := r.enqueue("e2", "s1", func(d *record) { r.charge(d) })
+		after(time.Minute)
+		if rec := r.state(lost, delivery.Scheduled); rec.LeaseLosses != 1 || rec.Attempts != 0 {
+			t.Errorf("%d losses, %d attempts", rec.LeaseLosses, rec.Attempts)
+		}
+		r.mu.Lock()
+		r.dirErr = nil
+		r.mu.Unlock()
+	})
 }
 
 // A blip while preparing costs nothing, not even a release.
