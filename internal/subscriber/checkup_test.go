@@ -38,7 +38,7 @@ func TestCheckup(t *testing.T) {
 		step := func(what string, want ...string) {
 			t.Helper()
 			synctest.Wait()
-			time.Sleep(6 * time.Second) //nolint:forbidigo // the bubble's time
+			time.Sleep(6 * time.Second)
 			err := c.Ready()
 			if (err == nil) != (len(want) == 0) {
 				t.Errorf("%s: %v", what, err)
@@ -102,18 +102,18 @@ func TestCheckup(t *testing.T) {
 // TestResealAgainstOthers: it undoes nobody's change, and takes a delete for done.
 func TestResealAgainstOthers(t *testing.T) {
 	t.Parallel()
-	m, clear := newStore(t)
-	a, b, c := create(t, clear, subscriber.Draft{}), create(t, clear, subscriber.Draft{}), create(t, clear, subscriber.Draft{})
+	m, bare := newStore(t)
+	a, b, c := create(t, bare, subscriber.Draft{}), create(t, bare, subscriber.Draft{}), create(t, bare, subscriber.Draft{})
 	once := map[string]bool{}
 	m.Before = func(ctx context.Context, op string) error {
 		if op != "put config" || once[op] {
 			return nil
 		}
 		once[op] = true // at the first write others are quicker
-		if _, err := clear.Patch(ctx, a.ID, -1, subscriber.Draft{Name: new("meanwhile")}); err != nil {
+		if _, err := bare.Patch(ctx, a.ID, -1, subscriber.Draft{Name: new("meanwhile")}); err != nil {
 			return err
 		}
-		_, err := clear.Delete(ctx, b.ID, true)
+		_, err := bare.Delete(ctx, b.ID, true)
 		return err
 	}
 	sealing := subscriber.New(m, subtest.AnyURL{}, nil, m.Now, subscriber.WithKeyring(subtest.Keyring(t, "k1")))
@@ -125,7 +125,7 @@ func TestResealAgainstOthers(t *testing.T) {
 		if s, err := sealing.Get(t.Context(), id); err != nil || s.Name != name {
 			t.Errorf("%s is %q, %v", id, s.Name, err)
 		}
-		if _, err := clear.Get(t.Context(), id); !errors.Is(err, subscriber.ErrUnreadable) {
+		if _, err := bare.Get(t.Context(), id); !errors.Is(err, subscriber.ErrUnreadable) {
 			t.Errorf("%s is not sealed: %v", id, err)
 		}
 	}
@@ -137,9 +137,9 @@ func TestResealAgainstOthers(t *testing.T) {
 // TestResealInterrupted goes on where it was.
 func TestResealInterrupted(t *testing.T) {
 	t.Parallel()
-	m, clear := newStore(t)
+	m, bare := newStore(t)
 	for range 300 {
-		create(t, clear, subscriber.Draft{})
+		create(t, bare, subscriber.Draft{})
 	}
 	sealing := subscriber.New(m, subtest.AnyURL{}, nil, m.Now, subscriber.WithKeyring(subtest.Keyring(t, "k1")))
 	ctx, cancel := context.WithCancel(t.Context())

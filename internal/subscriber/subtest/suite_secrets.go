@@ -151,18 +151,18 @@ func (b bundle) shows(t *testing.T, id string) bool {
 }
 
 func testSealed(t *testing.T, b bundle) {
-	clear := secretive(t, b, b.store)
+	bare := secretive(t, b, b.store)
 	store := b.sealing(t, "k1")
 	sealed := secretive(t, b, store)
-	if !b.shows(t, clear.ID) || b.shows(t, sealed.ID) {
+	if !b.shows(t, bare.ID) || b.shows(t, sealed.ID) {
 		t.Error("what is in the clear and what is sealed is not as it was asked for")
 	}
-	for _, s := range []subscriber.Subscriber{clear, sealed} {
+	for _, s := range []subscriber.Subscriber{bare, sealed} {
 		if got := must(store.Get(b.ctx, s.ID))(t); !reflect.DeepEqual(got, s) {
 			t.Errorf("read back another subscriber than %s", s)
 		}
 	}
-	if got := must(b.store.Get(b.ctx, clear.ID))(t); !reflect.DeepEqual(got, clear) {
+	if got := must(b.store.Get(b.ctx, bare.ID))(t); !reflect.DeepEqual(got, bare) {
 		t.Error("what is in the clear cannot be read without a key")
 	}
 	for name, without := range map[string]*subscriber.Store{"no keyring": b.store, "another key": b.sealing(t, "k2")} {
