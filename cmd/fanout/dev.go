@@ -98,7 +98,7 @@ func (c *devCmd) stages(
 	if err != nil {
 		return nil, last, err
 	}
-	stages, err := role.API(parts, ln)
+	stages, err := role.API(ctx, parts, ln, boot.Access{Keyless: true})
 	if err != nil {
 		return nil, last, err
 	}

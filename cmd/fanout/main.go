@@ -35,6 +35,7 @@ func main() {
 type serveCmd struct {
 	boot.Common
 	role.Endpoint
+	boot.Access
 }
 
 // Help is shown by `fanout serve --help`.
@@ -42,9 +43,13 @@ func (*serveCmd) Help() string {
 	return `Example:
 
   fanout serve --redis-addr=127.0.0.1:6379 --class=standard=60s,bulk=15m
+  FANOUT_ADMIN_KEY=$(openssl rand -hex 32) fanout serve --listen=0.0.0.0:8080
 
 Run at least one dispatcher beside it: the API accepts and expands events, the
-dispatchers send them. Redis needs appendonly yes and maxmemory-policy noeviction.`
+dispatchers send them. Redis needs appendonly yes and maxmemory-policy noeviction.
+
+Without any key the API serves this machine alone, and everybody on it. With
+FANOUT_ADMIN_KEY, or a key made by POST /v1/keys, it asks for one.`
 }
 
 // Run serves until a signal.
@@ -57,7 +62,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stages, err := role.API(parts, ln)
+	stages, err := role.API(ctx, parts, ln, c.Access)
 	if err != nil {
 		return err
 	}

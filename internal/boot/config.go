@@ -7,12 +7,8 @@
 package boot
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
 	"os"
 	"regexp"
 	"strings"
@@ -28,7 +24,7 @@ type Common struct {
 	Log     Log             `embed:"" prefix:"log-"`
 	Redis   Redis           `embed:"" prefix:"redis-"`
 	Secrets Secrets         `embed:"" prefix:"secrets-"`
-	Listen  Loopback        `default:"${listen}" env:"FANOUT_LISTEN" help:"Address to listen on. Loopback only, until there are keys and roles."`
+	Listen  Address         `default:"${listen}" env:"FANOUT_LISTEN" help:"Address to listen on, ip:port. The API listens beyond loopback only if there is a key."`
 	Classes Classes         `default:"standard=60s" env:"FANOUT_CLASS" help:"Classes of subscribers, each with its SLO: the age of the oldest eligible delivery that pages on-call." name:"class" placeholder:"NAME=AGE,..."`
 }
 
@@ -52,36 +48,6 @@ func Options(description, listen string) []kong.Option {
 			os.Exit(code) //nolint:revive // kong calls it for --help and for usage errors, from main
 		}),
 	}
-}
-
-// ErrNotLoopback refuses an address that other machines could reach.
-var ErrNotLoopback = errors.New("not a loopback address: requests are not authenticated yet, so whoever " +
-	"reached it could post events and read deliveries; use 127.0.0.1 or [::1]")
-
-// Loopback is an ip:port that only this machine reaches. The rule sits in the
-// parsing, because kong validates no value that comes from the environment.
-type Loopback string
-
-// UnmarshalText returns ErrNotLoopback for any other address. A name is one too,
-// localhost included: it is what the hosts file makes of it.
-func (l *Loopback) UnmarshalText(b []byte) error {
-	host, _, err := net.SplitHostPort(string(b))
-	if err != nil {
-		return fmt.Errorf("want ip:port: %w", err)
-	}
-	if ip, err := netip.ParseAddr(host); err != nil || !ip.Unmap().IsLoopback() {
-		return fmt.Errorf("%q: %w", b, ErrNotLoopback)
-	}
-	*l = Loopback(b)
-	return nil
-}
-
-// Bind opens the listener.
-func (l *Loopback) Bind(ctx context.Context) (net.Listener, error) {
-	if err := l.UnmarshalText([]byte(*l)); err != nil { // it may not have come from a flag
-		return nil, err
-	}
-	return new(net.ListenConfig).Listen(ctx, "tcp", string(*l))
 }
 
 // Classes are the configured classes with the age SLO of each. They are the only

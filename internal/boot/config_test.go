@@ -130,7 +130,7 @@ func TestFileIsRefused(t *testing.T) {
 		{"no mapping", "- a\n", "mapping"},
 		{"alias", "log-level: &x debug\nlog-format: *x\n", "aliases"},
 		{"list of mappings", "redis-addr: [{a: 1}]", "plain values"},
-		{"not loopback", "listen: 0.0.0.0:80", "not a loopback address"},
+		{"no address", "listen: localhost:80", "want ip:port"},
 		{"syntax", "a: [", "configuration file"},
 	}
 	for _, tt := range tests {
@@ -168,10 +168,72 @@ func TestOnlyLoopback(t *testing.T) {
 
 // kong validates no value that comes from the environment: the rule must hold
 // there too.
-func TestOnlyLoopbackFromTheEnvironment(t *testing.T) {
-	t.Setenv("FANOUT_LISTEN", "0.0.0.0:8080")
-	if _, err := parse(t, ""); err == nil || !strings.Contains(err.Error(), "not a loopback address") {
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	for addr, local := range map[string]bool{
+		"127.0.0.1:0": true, "[::1]:0": true, "[::ffff:127.0.0.1]:0": true, "0.0.0.0:0": false, "[::]:0": false,
+	} {
+		var a Address
+		if err := a.UnmarshalText([]byte(addr)); err != nil {
+			t.Errorf("%s: %v", addr, err)
+			continue
+		}
+		ln, err := a.Bind(t.Context())
+		if err != nil {
+			t.Errorf("bind %s: %v", addr, err)
+			continue
+		}
+		if OnLoopback(ln) != local {
+			t.Errorf("%s at %s: on loopback is %v", addr, ln.Addr(), !local)
+		}
+		_ = ln.Close()
+	}
+	for _, addr := range []string{"", ":8080", "localhost:80", "example.com:80", "127.0.0.1", "2130706433:80", "127.1:80"} {
+		if err := new(Address).UnmarshalText([]byte(addr)); err == nil || !strings.Contains(err.Error(), "want ip:port") {
+			t.Errorf("%q: %v", addr, err)
+		}
+		a := Address(addr) // not from a flag
+		if ln, err := a.Bind(t.Context()); err == nil {
+			t.Errorf("bind %q: %v", addr, ln.Addr())
+		}
+	}
+}
+
+func TestAddressFromTheEnvironment(t *testing.T) {
+	t.Setenv("FANOUT_LISTEN", "example.com:8080")
+	if _, err := parse(t, ""); err == nil || !strings.Contains(err.Error(), "want ip:port") {
 		t.Fatalf("got %v, want a refusal", err)
+	}
+}
+
+func TestBootstrap(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, []byte("from-a-file\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(t.TempDir(), "none")
+	if err := os.WriteFile(empty, []byte(" \n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		access     Access
+		want, says string
+	}{
+		"none":    {Access{}, "", ""},
+		"plain":   {Access{AdminKey: "s3cret"}, "s3cret", ""},
+		"file":    {Access{AdminKeyFile: file}, "from-a-file", ""},
+		"both":    {Access{AdminKey: "s3cret", AdminKeyFile: file}, "", "both"},
+		"empty":   {Access{AdminKeyFile: empty}, "", "is empty"},
+		"no file": {Access{AdminKeyFile: file + "x"}, "", "read the admin key"},
+	} {
+		got, err := c.access.Bootstrap()
+		if got != c.want || (err != nil) != (c.says != "") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "s3cret")) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -218,7 +218,7 @@ type AuditEntry struct {
 
 	// ID The entry.
 	//
-	// Examples: 1764518400123-0
+	// Examples: aud_1764518400123-0
 	ID string `json:"id"`
 
 	// Reason Why, as was said.
@@ -368,7 +368,7 @@ type Delivery struct {
 	EventID EventIDValue `json:"event_id"`
 
 	// Evidence Its attempts, oldest first, as far as they are kept. Absent in lists and in the answers to retry and cancel.
-	Evidence *[]Attempt `json:"evidence,omitempty"`
+	Evidence []Attempt `json:"evidence,omitzero"`
 
 	// ExpiresAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -650,15 +650,15 @@ type FilterInput struct {
 // Headers The names of the headers that every request to the endpoint carries; each value is shown as `***`.
 //
 // Examples: {"Authorization":"***"}
-type Headers map[string]string
+type Headers = subscriber.Headers
 
-// HeadersInput Headers that every request to the endpoint carries, such as an `Authorization`; at most 16.
-// Values are never shown again. On a change the headers given replace those that were, an
-// empty object takes them all away, and the value `***` keeps the one that is there. Names
-// that the sender sets itself are refused.
+// HeadersInput Headers that every request to the endpoint carries, such as an `Authorization`; at most 20,
+// of printable ASCII. Values are never shown again. On a change they are laid over those that
+// there are, by name without case: a value sets one, `null` takes one away, and what is not
+// named stays. Names that the sender sets itself are refused.
 //
 // Examples: {"Authorization":"Bearer 7f3c9a"}
-type HeadersInput map[string]string
+type HeadersInput = map[string]*string
 
 // Health A probe's answer.
 type Health struct {
@@ -1299,7 +1299,7 @@ type SecretInfo struct {
 
 	// ID Tells it from the others; no part of its value.
 	//
-	// Examples: k3v9t2qa
+	// Examples: sec_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	ID string `json:"id"`
 }
 
@@ -1544,7 +1544,7 @@ type SubscriberPatch = subscriber.Draft
 
 // SubscriberStats How a subscriber is doing at this moment.
 type SubscriberStats struct {
-	// DeadLetters Dead letters kept.
+	// DeadLetters Dead letters kept, counted up to 1000: so many, or more.
 	//
 	// Examples: 1
 	DeadLetters int64 `json:"dead_letters"`

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -39,11 +40,27 @@ func decode(r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := inspect(body); err != nil {
+	if err := readable(body, maxDepth); err != nil {
+		return err
+	}
+	return decodeText(body, v)
+}
+
+// decodeOptional is decode for a request that may come without a body.
+func decodeOptional(r *http.Request, v any) error {
+	if r.ContentLength == 0 {
+		return nil
+	}
+	return decode(r, v)
+}
+
+// decodeText reads one object, of which readable has nothing to say.
+func decodeText(text []byte, v any) error {
+	if err := inspect(text); err != nil {
 		return err
 	}
 	// Repeated names were refused by inspect, but for those that are allowed.
-	err = json.Unmarshal(body, v, json.RejectUnknownMembers(true),
+	err := json.Unmarshal(text, v, json.RejectUnknownMembers(true),
 		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return unusable(err)
@@ -75,7 +92,7 @@ func readAll(r *http.Request) ([]byte, error) {
 	case errors.As(err, &tooLarge):
 		return nil, fail(ProblemCodeBodyTooLarge, "The body has more than %d bytes. Send less, or a link to the rest.", tooLarge.Limit)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, fail(ProblemCodeRequestTimeout, "The body did not arrive within %s. Send it again.", bodyTimeout)
+		return nil, fail(ProblemCodeRequestTimeout, "The body did not arrive within %s. Send it again.", bodyTime(r))
 	default:
 		return nil, &failure{code: ProblemCodeInvalidJSON, detail: "The body ended before its time. Send it again.", cause: err}
 	}
@@ -85,21 +102,33 @@ func readAll(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// inspect walks a body once before it is decoded: UTF-8, depth, syntax, one
-// object and nothing after it, and no repeated name or null outside of data.
-func inspect(body []byte) error {
+// readable says whether a body is UTF-8 and nested no deeper than a parser should go.
+func readable(body []byte, depth int) error {
 	if err := byteOrderMark(body); err != nil {
 		return err
 	}
 	if at := invalidUTF8(body); at >= 0 {
 		return fail(ProblemCodeInvalidUTF8, "The byte at offset %d is not part of any UTF-8 character. Encode the body as UTF-8.", at)
 	}
-	if at := tooDeep(body); at >= 0 {
-		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", maxDepth, at)
+	return notTooDeep(body, depth)
+}
+
+func notTooDeep(text []byte, depth int) error {
+	if at := tooDeep(text, depth); at >= 0 {
+		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", depth, at)
+	}
+	return nil
+}
+
+// inspect walks a text once before it is decoded: depth, syntax, one object and
+// nothing after it, and no repeated name or null outside of data.
+func inspect(text []byte) error {
+	if err := notTooDeep(text, maxDepth); err != nil {
+		return err
 	}
 	// Invalid UTF-8 is allowed from here on because it now means an escaped half of
 	// a surrogate pair. Those bytes are ASCII: in data they are kept as they are.
-	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if kind := dec.PeekKind(); kind != '{' {
 		if kind == 0 {
 			_, err := dec.ReadToken()
@@ -110,6 +139,10 @@ func inspect(body []byte) error {
 	if err := walk(dec); err != nil {
 		return err
 	}
+	return nothingAfter(dec)
+}
+
+func nothingAfter(dec *jsontext.Decoder) error {
 	if _, err := dec.ReadToken(); !errors.Is(err, io.EOF) {
 		return fail(ProblemCodeInvalidJSON, "There is more after the JSON object, from byte %d. Send one object and nothing else.", dec.InputOffset())
 	}
@@ -190,11 +223,21 @@ func walkValue(dec *jsontext.Decoder) error {
 		if _, err := dec.ReadToken(); err != nil {
 			return malformed(err)
 		}
-		return badField(string(dec.StackPointer()), "is null; leave it out, or send a value")
+		if pointer := string(dec.StackPointer()); !nullable(pointer) {
+			return badField(pointer, "is null; leave it out, or send a value")
+		}
+		return nil
 	default:
 		_, err := dec.ReadToken()
 		return malformed(err)
 	}
+}
+
+// nullable says whether a null means something: only that a header of a subscriber's
+// own is to go.
+func nullable(pointer string) bool {
+	name, is := strings.CutPrefix(pointer, "/headers/")
+	return is && !strings.Contains(name, "/")
 }
 
 // names are those of an object's members so far. A body has few: they are looked
@@ -291,6 +334,9 @@ func want(t reflect.Type) string {
 	if t == reflect.TypeFor[delivery.Duration]() {
 		return `a duration such as "10s" or "1h30m"`
 	}
+	if t == reflect.TypeFor[time.Time]() {
+		return `a time in RFC 3339, such as "2027-03-01T00:00:00Z"`
+	}
 	switch t.Kind() { //nolint:exhaustive // the rest is in no request
 	case reflect.Pointer:
 		return want(t.Elem())
@@ -344,9 +390,9 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// tooDeep is the offset of the first bracket beyond maxDepth, or -1. It only
+// tooDeep is the offset of the first bracket beyond the most, or -1. It only
 // counts, so that no parser has to recurse to find out.
-func tooDeep(b []byte) int {
+func tooDeep(b []byte, most int) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
@@ -357,7 +403,7 @@ func tooDeep(b []byte) int {
 		case quoted:
 		case c == '{' || c == '[':
 			depth++
-			if depth > maxDepth {
+			if depth > most {
 				return i
 			}
 		case c == '}' || c == ']':

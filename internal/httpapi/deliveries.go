@@ -1,70 +1,213 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
-)
-
-// Bounds of the lists.
-const (
-	defaultLimit = 50
-	maxLimit     = 200
 )
 
 // GetDelivery shows a delivery with its evidence.
 func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id DeliveryID) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
-		if _, err := delivery.IDHash16(id); err != nil {
-			return notFound("delivery")
-		}
-		noteOf(r).id("delivery_id", id)
-		d, err := s.deps.Views.Delivery(r.Context(), id)
-		if errors.Is(err, schedule.ErrNotFound) || errors.Is(err, delivery.ErrBadID) {
-			return notFound("delivery")
-		}
+		d, err := s.ownDelivery(r.Context(), id)
 		if err != nil {
-			return fmt.Errorf("get delivery: %w", err)
+			return err
 		}
-		return writeJSON(w, http.StatusOK, deliveryView(d))
+		return writeJSON(w, http.StatusOK, evidenceView(d))
 	})
 }
 
-// ListDeadLetters shows the newest dead letters.
+// findDelivery reads a delivery, whoever asks.
+func (s *server) findDelivery(ctx context.Context, id string) (schedule.Evidence, error) {
+	if _, err := delivery.IDHash16(id); err != nil {
+		return schedule.Evidence{}, notFound("delivery")
+	}
+	noteIn(ctx).id("delivery_id", id)
+	d, err := s.deps.Views.Delivery(ctx, id)
+	if err != nil {
+		return schedule.Evidence{}, deliveryError(err)
+	}
+	return d, nil
+}
+
+func deliveryError(err error) error {
+	if errors.Is(err, schedule.ErrNotFound) || errors.Is(err, delivery.ErrBadID) {
+		return notFound("delivery")
+	}
+	return fmt.Errorf("delivery: %w", err)
+}
+
+// ListDeliveries shows deliveries of an event or of a subscriber.
+func (s *server) ListDeliveries(w http.ResponseWriter, r *http.Request, p ListDeliveriesParams) {
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		limit, err := limitOf(p.Limit)
+		if err != nil {
+			return err
+		}
+		q := r.URL.Query()
+		var out DeliveryList
+		switch {
+		case q.Has("event_id") && (q.Has("subscriber_id") || q.Has("state")):
+			return badParameter(ProblemCodeInvalidParameter, "event_id", "goes without subscriber_id and state: send one or the other")
+		case q.Has("event_id"):
+			out, err = s.deliveriesOfEvent(r, p, limit)
+		case !q.Has("subscriber_id"):
+			return badParameter(ProblemCodeInvalidParameter, "subscriber_id", "is needed, or event_id: say whose deliveries to list")
+		case access.From(r.Context()).Role == access.Producer:
+			return fail(ProblemCodeForbidden, "Your key has the role producer, which lists deliveries by event_id only.")
+		default:
+			out, err = s.deliveriesOfSubscriber(r, p, limit)
+		}
+		if err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, out)
+	})
+}
+
+// deliveriesOfSubscriber are those of a state that has an order of its own.
+func (s *server) deliveriesOfSubscriber(r *http.Request, p ListDeliveriesParams, limit int) (DeliveryList, error) {
+	state := schedule.ListState(p.State)
+	switch state {
+	case "":
+		if r.URL.Query().Has("state") {
+			return DeliveryList{}, badState()
+		}
+		state = schedule.ListPending
+	case schedule.ListPending, schedule.ListScheduled, schedule.ListLeased, schedule.ListDead:
+	default:
+		return DeliveryList{}, badState()
+	}
+	cursor, err := opaqueCursor(r, p.Cursor)
+	if err != nil {
+		return DeliveryList{}, err
+	}
+	if err := s.mayList(r, p.SubscriberID); err != nil {
+		return DeliveryList{}, err
+	}
+	ds, next, err := s.deps.Deliveries.ListDeliveries(r.Context(),
+		schedule.DeliveryQuery{SubscriberID: p.SubscriberID, State: state}, cursor, limit)
+	if errors.Is(err, schedule.ErrCursor) {
+		return DeliveryList{}, badCursor()
+	}
+	if err != nil {
+		return DeliveryList{}, fmt.Errorf("list deliveries: %w", err)
+	}
+	return DeliveryList{Data: deliveryViews(ds), NextCursor: nextCursor(next)}, nil
+}
+
+func badState() error {
+	return badParameter(ProblemCodeInvalidParameter, "state", "must be pending, scheduled, leased or dead; "+
+		"those that are delivered or cancelled are listed by event_id")
+}
+
+// mayList says whether the caller may list what belongs to a subscriber. One that is
+// not there has an empty list to who sees all accounts: what a deleted one left.
+func (s *server) mayList(r *http.Request, subscriberID string) error {
+	if !usableID(subscriberID, "_") {
+		return badParameter(ProblemCodeInvalidParameter, "subscriber_id", "is no subscriber's id: it has 1 to 64 of A-Z a-z 0-9 _")
+	}
+	noteOf(r).id("subscriber_id", subscriberID)
+	may, err := s.mayKnow(r.Context(), subscriberID)
+	if err == nil && !may {
+		err = subscriberError(schedule.ErrNotFound)
+	}
+	return err
+}
+
+// deliveriesOfEvent are a page of an event's, by subscriber id. The cursor is the
+// last subscriber's: the plan is frozen, so it points at the same place for ever.
+func (s *server) deliveriesOfEvent(r *http.Request, p ListDeliveriesParams, limit int) (DeliveryList, error) {
+	after, err := afterID(r, p.Cursor)
+	if err != nil {
+		return DeliveryList{}, err
+	}
+	e, subs, err := s.ownEvent(r, p.EventID)
+	if err != nil {
+		return DeliveryList{}, err
+	}
+	slices.Sort(subs)
+	first, found := slices.BinarySearch(subs, after)
+	if found {
+		first++
+	}
+	subs, next := page(subs[first:], limit, func(id string) string { return id })
+	ids := make([]string, len(subs))
+	for i, sub := range subs {
+		ids[i] = delivery.NewID(e.ID, sub)
+	}
+	ds, err := s.deps.Views.Deliveries(r.Context(), ids)
+	if err != nil {
+		return DeliveryList{}, fmt.Errorf("list the deliveries of event %s: %w", e.ID, err)
+	}
+	slices.SortFunc(ds, func(a, b delivery.Delivery) int { return strings.Compare(a.SubscriberID, b.SubscriberID) })
+	return DeliveryList{Data: deliveryViews(ds), NextCursor: next}, nil
+}
+
+// ListDeadLetters shows dead letters, newest first.
 func (s *server) ListDeadLetters(w http.ResponseWriter, r *http.Request, p ListDeadLettersParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		limit, err := limitOf(p.Limit)
 		if err != nil {
 			return err
 		}
-		dead, err := s.deps.Views.DeadLetters(r.Context(), limit)
+		cursor, err := opaqueCursor(r, p.Cursor)
+		if err != nil {
+			return err
+		}
+		// All dead letters have one order, and no account has one of its own.
+		_, isBound := bound(r.Context())
+		if named := r.URL.Query().Has("subscriber_id"); named {
+			err = s.mayList(r, p.SubscriberID)
+		} else if isBound {
+			err = badParameter(ProblemCodeInvalidParameter, "subscriber_id", "is needed: a key of role subscriber lists the dead letters of one of its own")
+		}
+		if err != nil {
+			return err
+		}
+		dead, next, err := s.deps.Deliveries.DeadLettersPage(r.Context(), p.SubscriberID, cursor, limit)
+		if errors.Is(err, schedule.ErrCursor) {
+			return badCursor()
+		}
 		if err != nil {
 			return fmt.Errorf("list dead letters: %w", err)
 		}
-		out := DeadLetterList{Data: make([]DeadLetter, 0, len(dead))}
+		out := DeadLetterList{Data: make([]DeadLetter, 0, len(dead)), NextCursor: nextCursor(next)}
 		for _, d := range dead {
-			out.Data = append(out.Data, DeadLetter{Reason: d.Reason, Delivery: deliveryView(d)})
+			out.Data = append(out.Data, DeadLetter{Reason: d.Reason, Delivery: evidenceView(d)})
 		}
 		return writeJSON(w, http.StatusOK, out)
 	})
 }
 
-func limitOf(given *int) (int, error) {
-	switch {
-	case given == nil:
-		return defaultLimit, nil
-	case *given < 1 || *given > maxLimit:
-		return 0, badParameter(ProblemCodeInvalidParameter, "limit", fmt.Sprintf("must be from 1 to %d", maxLimit))
+func deliveryViews(ds []delivery.Delivery) []Delivery {
+	out := make([]Delivery, 0, len(ds))
+	for _, d := range ds {
+		out = append(out, deliveryView(d))
 	}
-	return *given, nil
+	return out
+}
+
+// evidenceView is a delivery with its attempts.
+func evidenceView(d schedule.Evidence) Delivery {
+	out := deliveryView(d.Delivery)
+	out.Evidence = make([]Attempt, 0, len(d.History))
+	for _, a := range d.History {
+		out.Evidence = append(out.Evidence, attemptView(a))
+	}
+	return out
 }
 
 // deliveryView is a delivery in the contract's words.
-func deliveryView(d schedule.Evidence) Delivery {
+func deliveryView(d delivery.Delivery) Delivery {
 	out := Delivery{
 		ID: d.ID, EventID: d.EventID, SubscriberID: d.SubscriberID,
 		State: d.State, Lane: d.Lane,
@@ -74,14 +217,9 @@ func deliveryView(d schedule.Evidence) Delivery {
 		Releases: d.Releases, LeaseLosses: d.LeaseLosses, RedriveGeneration: d.RedriveGeneration,
 		LastOutcome: d.LastOutcome, LastStatus: d.LastStatus,
 	}
-	attempts := make([]Attempt, 0, len(d.History))
 	if d.State == delivery.Scheduled {
 		out.NextAttemptAt = d.DueAt.UTC()
 	}
-	for _, a := range d.History {
-		attempts = append(attempts, attemptView(a))
-	}
-	out.Evidence = &attempts
 	return out
 }
 

@@ -35,16 +35,9 @@ func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &in); err != nil {
 		return err
 	}
-	p := ingest.Post{
-		Type: in.Type, ShipmentID: in.ShipmentID, OccurredAt: in.OccurredAt,
-		Attributes: in.Attributes, Data: in.Data,
-	}
-	if in.ID != nil {
-		if p.ID = *in.ID; p.ID == "" {
-			// To ingest an empty id means none, and a producer that sends one
-			// believes that its posts can be repeated.
-			return badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id")
-		}
+	p, err := postOf(in)
+	if err != nil {
+		return err
 	}
 	noteOf(r).repeat = repeatEvent
 	if in.ID == nil {
@@ -57,10 +50,30 @@ func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 	crash.Point("api.answer.before")
 	noteOf(r).id("event_id", receipt.ID)
 	w.Header().Set("Location", "/v1/events/"+url.PathEscape(receipt.ID))
-	return writeJSON(w, http.StatusAccepted, EventReceipt{
+	return writeJSON(w, http.StatusAccepted, receiptView(receipt))
+}
+
+// postOf is what ingest is given of an event.
+func postOf(in EventInput) (ingest.Post, error) {
+	p := ingest.Post{
+		Type: in.Type, ShipmentID: in.ShipmentID, OccurredAt: in.OccurredAt,
+		Attributes: in.Attributes, Data: in.Data,
+	}
+	if in.ID != nil {
+		if p.ID = *in.ID; p.ID == "" {
+			// To ingest an empty id means none, and a producer that sends one
+			// believes that its posts can be repeated.
+			return ingest.Post{}, badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id")
+		}
+	}
+	return p, nil
+}
+
+func receiptView(receipt ingest.Receipt) EventReceipt {
+	return EventReceipt{
 		ID: receipt.ID, Deliveries: receipt.Deliveries, Duplicate: receipt.Duplicate,
 		AcceptedAt: receipt.AcceptedAt.UTC(),
-	})
+	}
 }
 
 // GetEvent shows an event and where its deliveries stand.
@@ -69,13 +82,9 @@ func (s *server) GetEvent(w http.ResponseWriter, r *http.Request, id EventID) {
 }
 
 func (s *server) getEvent(w http.ResponseWriter, r *http.Request, id string) error {
-	if !usableID(id, "._:-") {
-		return notFound("event")
-	}
-	noteOf(r).id("event_id", id)
-	e, err := s.deps.Views.Event(r.Context(), id)
+	e, subs, err := s.ownEvent(r, id)
 	if err != nil {
-		return fmt.Errorf("get event: %w", err)
+		return err
 	}
 	meta, err := ingest.DecodeMeta(e.Meta)
 	if err != nil {
@@ -89,25 +98,49 @@ func (s *server) getEvent(w http.ResponseWriter, r *http.Request, id string) err
 	if out.Attributes == nil {
 		out.Attributes = Attributes{}
 	}
-	out.Deliveries, err = s.summaries(r.Context(), e)
+	if _, is := bound(r.Context()); is {
+		out.DeliveriesPlanned = len(subs) // how many others get it is not his to know
+	}
+	out.Deliveries, err = s.summaries(r.Context(), e.ID, subs)
 	if err != nil {
 		return err
 	}
 	return writeJSON(w, http.StatusOK, out)
 }
 
+// ownEvent reads an event and the ids of those of its subscribers that the caller may
+// know of. To a bound caller an event that goes to none of his is not there.
+func (s *server) ownEvent(r *http.Request, id string) (schedule.Event, []string, error) {
+	if !usableID(id, "._:-") {
+		return schedule.Event{}, nil, notFound("event")
+	}
+	noteOf(r).id("event_id", id)
+	e, err := s.deps.Views.Event(r.Context(), id)
+	if err != nil {
+		return schedule.Event{}, nil, fmt.Errorf("get event: %w", err)
+	}
+	subs, err := s.own(r.Context(), e.SubscriberIDs)
+	if err != nil {
+		return schedule.Event{}, nil, err
+	}
+	if _, is := bound(r.Context()); is && len(subs) == 0 {
+		return schedule.Event{}, nil, notFound("event")
+	}
+	return e, subs, nil
+}
+
 // summaries reads an event's deliveries by the ids that they must have. One that
 // is not there yet, or no longer, is left out.
-func (s *server) summaries(ctx context.Context, e schedule.Event) ([]DeliverySummary, error) {
-	ids := make([]string, len(e.SubscriberIDs))
-	for i, sub := range e.SubscriberIDs {
-		ids[i] = delivery.NewID(e.ID, sub)
+func (s *server) summaries(ctx context.Context, eventID string, subscriberIDs []string) ([]DeliverySummary, error) {
+	ids := make([]string, len(subscriberIDs))
+	for i, sub := range subscriberIDs {
+		ids[i] = delivery.NewID(eventID, sub)
 	}
 	out := make([]DeliverySummary, 0, len(ids))
 	for chunk := range slices.Chunk(ids, viewChunk) {
 		ds, err := s.deps.Views.Deliveries(ctx, chunk)
 		if err != nil {
-			return nil, fmt.Errorf("get the deliveries of event %s: %w", e.ID, err)
+			return nil, fmt.Errorf("get the deliveries of event %s: %w", eventID, err)
 		}
 		for _, d := range ds {
 			out = append(out, DeliverySummary{

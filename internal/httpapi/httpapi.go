@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/propagation"
@@ -45,6 +46,8 @@ type server struct {
 	log     *slog.Logger
 	maxBody int64
 	router  *chi.Mux
+
+	auditFailures prometheus.Counter
 }
 
 var _ ServerInterface = (*server)(nil)
@@ -54,6 +57,7 @@ func New(d Deps) http.Handler { return newServer(d).router }
 
 func newServer(d Deps) *server {
 	s := &server{deps: d, log: d.Logger, maxBody: d.MaxBody, router: chi.NewRouter()}
+	s.auditFailures = newAuditFailures(d.Registerer)
 	if s.log == nil {
 		s.log = slog.Default()
 	}
@@ -69,7 +73,7 @@ func newServer(d Deps) *server {
 		s.guard,
 		identify,
 		s.report,
-		s.local,
+		s.sites,
 		middleware.GetHead,
 		otelhttp.NewMiddleware("http",
 			otelhttp.WithTracerProvider(s.deps.TracerProvider),
@@ -80,16 +84,20 @@ func newServer(d Deps) *server {
 		),
 		traced,
 		s.recovered,
+		s.authenticate,
 	)
 	s.router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, fail(ProblemCodeNotFound, "No such path. The paths are in /openapi.yaml."))
 	})
 	s.router.MethodNotAllowed(s.methodNotAllowed)
 	HandlerWithOptions(s, ChiServerOptions{
-		BaseRouter:  s.router,
-		Middlewares: []MiddlewareFunc{s.knownQuery},
+		BaseRouter: s.router,
+		// The last is the outermost: who may not ask is not told how to.
+		Middlewares: []MiddlewareFunc{s.knownQuery, s.allowed},
 		ErrorHandlerFunc: func(w http.ResponseWriter, r *http.Request, err error) {
-			if bad := checkQuery(r); bad != nil { // it says more
+			if bad := checkRole(r); bad != nil { // the parameters are read before the middlewares
+				err = bad
+			} else if bad := checkQuery(r); bad != nil { // it says more
 				err = bad
 			}
 			s.fail(w, r, parameterFailure(err))

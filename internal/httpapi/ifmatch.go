@@ -1,14 +1,12 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/subscriber"
 )
 
 const ifMatchHeader = "If-Match"
@@ -46,40 +44,16 @@ func ifMatch(r *http.Request) condition {
 
 // atVersion is the version to change a subscriber at. Only one of a list can be
 // handed to the store, which compares and writes in one step: the current one.
-func (s *server) atVersion(ctx context.Context, id string, c condition) (int64, error) {
+func (c condition) atVersion(now subscriber.Subscriber) (int64, error) {
 	switch {
 	case !c.given:
 		return anyVersion, nil
 	case len(c.versions) == 1:
 		return c.versions[0], nil
-	}
-	sub, err := s.deps.Subscribers.Get(ctx, id)
-	if err != nil {
-		return 0, err //nolint:wrapcheck // as if it came from the change
-	}
-	if !slices.Contains(c.versions, sub.Version) {
+	case !slices.Contains(c.versions, now.Version):
 		return 0, preconditionFailed(nil)
 	}
-	return sub.Version, nil
-}
-
-// mayDelete compares If-Match with the subscriber as it is. One that is deleted
-// already has no version any more: to delete it again is to finish the delete, and
-// must not fail for a condition that held the first time.
-func (s *server) mayDelete(ctx context.Context, id string, c condition) error {
-	if !c.given {
-		return nil
-	}
-	sub, err := s.deps.Subscribers.Get(ctx, id)
-	switch {
-	case errors.Is(err, schedule.ErrNotFound):
-		return nil // the delete knows whether it ever was
-	case err != nil:
-		return err //nolint:wrapcheck // as if it came from the delete
-	case !slices.Contains(c.versions, sub.Version):
-		return preconditionFailed(nil)
-	}
-	return nil
+	return now.Version, nil
 }
 
 func preconditionFailed(cause error) error {

@@ -14,6 +14,8 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/fanout/fanout/internal/access"
 )
 
 // note gathers what the request's one log line says. It belongs to one request
@@ -24,6 +26,8 @@ type note struct {
 	err       error
 	ids       []slog.Attr // event_id, delivery_id, subscriber_id
 	trace     string
+	// who asks, as far as that is known.
+	who access.Identity
 	// repeat is what to do when nobody knows whether the request took effect;
 	// empty for what repeatable says.
 	repeat string
@@ -32,8 +36,10 @@ type note struct {
 type noteKey struct{}
 
 // noteOf is the request's note; a spare one outside of the middlewares.
-func noteOf(r *http.Request) *note {
-	if n, ok := r.Context().Value(noteKey{}).(*note); ok {
+func noteOf(r *http.Request) *note { return noteIn(r.Context()) }
+
+func noteIn(ctx context.Context) *note {
+	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		return n
 	}
 	return &note{}
@@ -121,6 +127,9 @@ func (s *server) line(r *http.Request, ww middleware.WrapResponseWriter, took ti
 	if n.trace != "" {
 		attrs = append(attrs, slog.String("trace_id", n.trace))
 	}
+	if n.who.KeyID != "" {
+		attrs = append(attrs, slog.String("key_id", n.who.KeyID), slog.String("role", string(n.who.Role)))
+	}
 	attrs = append(attrs, n.ids...)
 	if n.err != nil {
 		attrs = append(attrs, slog.String("code", string(n.code)), slog.String("error", clip(n.err.Error(), maxDetail)))
@@ -182,12 +191,24 @@ func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store") // answers hold secrets and states
-		r.Body = http.MaxBytesReader(w, r.Body, s.maxBody)
+		most := s.maxBody
+		if r.URL.Path == batchPath {
+			most = maxBatchBody
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if lines := r.Header[ifMatchHeader]; len(lines) > 1 {
 			r.Header[ifMatchHeader] = []string{strings.Join(lines, ", ")}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bodyTime is how long a body may take.
+func bodyTime(r *http.Request) time.Duration {
+	if r.URL.Path == batchPath {
+		return batchBodyTimeout
+	}
+	return bodyTimeout
 }
 
 // limited gives a request its time: for its body, for its work, for its answer.
@@ -198,7 +219,7 @@ func limited(w http.ResponseWriter, r *http.Request, limit time.Duration) (*http
 		// net/http lifts it when the body has been read. Deadlines cannot be set on
 		// a connection that is not one, as in a test without a socket; there is no
 		// slow peer to guard against then.
-		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+		_ = rc.SetReadDeadline(time.Now().Add(bodyTime(r)))
 	}
 	if limit == 0 {
 		_ = rc.SetWriteDeadline(time.Time{}) // the last request's would still stand

@@ -102,7 +102,7 @@ func (s *server) GetOpenAPI(w http.ResponseWriter, r *http.Request) {
 func (s *server) handOver(h http.Handler) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if h == nil {
-			return fail(ProblemCodeNotFound, "This server does not serve it.")
+			return notServed()
 		}
 		k := &keeper{ResponseWriter: w}
 		h.ServeHTTP(k, r)

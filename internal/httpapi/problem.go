@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/schedule"
@@ -107,6 +108,14 @@ func badField(pointer, detail string) *failure {
 	}
 }
 
+// invalid is about a part of the body that reads well and breaks a rule.
+func invalid(pointer, detail string) *failure {
+	return &failure{
+		code: ProblemCodeInvalidRequest, detail: "Nothing was changed; errors says what to correct.",
+		fields: []FieldProblem{{Pointer: &pointer, Detail: detail}},
+	}
+}
+
 // failureOf says what a client is told about an error of the packages below. An
 // error that it does not know is ours, and its text stays in the log.
 func failureOf(r *http.Request, err error) *failure {
@@ -122,6 +131,7 @@ func failureOf(r *http.Request, err error) *failure {
 func judge(r *http.Request, err error) *failure {
 	var post *ingest.Invalid
 	var draft *subscriber.Invalid
+	var key *access.Invalid
 	switch {
 	case errors.As(err, &post):
 		f := fail(ProblemCodeInvalidRequest, "The event was not accepted; errors says what to change.")
@@ -135,6 +145,15 @@ func judge(r *http.Request, err error) *failure {
 			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
 		}
 		return f
+	case errors.As(err, &key):
+		f := fail(ProblemCodeInvalidRequest, "No key was made; errors says what to correct.")
+		for _, e := range key.Fields {
+			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
+		}
+		return f
+	case errors.Is(err, subscriber.ErrUnreadable):
+		return fail(ProblemCodeInternal, "What is stored of a subscriber is sealed, and this server cannot open it: it lacks the key, "+
+			"or the text is damaged. The logs say which, under this request_id.")
 	case errors.Is(err, ingest.ErrMaxFanout):
 		return fail(ProblemCodeMaxFanoutExceeded, "The event matches more subscribers than the server allows; nothing was stored. "+
 			"Ask its operator to narrow filters or to raise the limit.")
@@ -183,7 +202,7 @@ func repeatable(r *http.Request) string {
 // that the client itself cancelled counts too: it will not read what it is told.
 func isUnavailable(err error) bool {
 	for _, target := range []error{
-		schedule.ErrUnavailable, context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded,
+		schedule.ErrUnavailable, access.ErrUnavailable, context.DeadlineExceeded, context.Canceled, os.ErrDeadlineExceeded,
 	} {
 		if errors.Is(err, target) {
 			return true
@@ -193,16 +212,32 @@ func isUnavailable(err error) bool {
 }
 
 // fail renders an error as application/problem+json (RFC 9457). It is the only
-// place that does.
+// place that does, but for the events of a batch.
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := failureOf(r, err)
-	kind := kinds[f.code]
 	n := noteOf(r)
 	n.code, n.err = f.code, f
+	h := w.Header()
+	// What a handler had in mind for its answer is not true of this one.
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Security-Policy", "Etag", "Last-Modified", "Location"} {
+		h.Del(name)
+	}
+	if f.retryAfter > 0 { // whole seconds, and none is not one
+		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
+	}
+	if f.code == ProblemCodeUnauthenticated {
+		h.Set("Www-Authenticate", challenge)
+	}
+	p := problemOf(r, f)
+	write(w, p.Status, "application/problem+json", p)
+}
 
+// problemOf is a failure in the words of the contract.
+func problemOf(r *http.Request, f *failure) Problem {
+	kind := kinds[f.code]
 	p := Problem{
 		Type: problemPrefix + string(f.code), Title: kind.title, Status: kind.status,
-		Code: f.code, Detail: clip(f.detail, maxDetail), RequestID: n.requestID,
+		Code: f.code, Detail: clip(f.detail, maxDetail), RequestID: noteOf(r).requestID,
 	}
 	for _, e := range f.fields[:min(len(f.fields), maxErrors)] {
 		if e.Pointer != nil {
@@ -212,15 +247,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		e.Detail = clip(e.Detail, maxDetail)
 		p.Errors = append(p.Errors, e)
 	}
-	h := w.Header()
-	// What a handler had in mind for its answer is not true of this one.
-	for _, name := range []string{"Content-Encoding", "Content-Length", "Etag", "Last-Modified", "Location"} {
-		h.Del(name)
-	}
-	if f.retryAfter > 0 {
-		h.Set("Retry-After", strconv.Itoa(int(f.retryAfter/time.Second)))
-	}
-	write(w, kind.status, "application/problem+json", p)
+	return p
 }
 
 // clip bounds a text to n characters.

@@ -1,18 +1,11 @@
 package httpapi
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
-
-	"github.com/go-chi/chi/v5"
-	"go.yaml.in/yaml/v3"
-
-	"github.com/fanout/fanout/api"
 )
 
 // maxParameter bounds a parameter's name as it is told back, in characters.
@@ -35,11 +28,7 @@ func checkQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	method := r.Method
-	if method == http.MethodHead {
-		method = http.MethodGet
-	}
-	takes := queries()[method+" "+chi.RouteContext(r.Context()).RoutePattern()]
+	takes := operationOf(r).takes
 	f := fail(ProblemCodeInvalidParameter, "A parameter cannot be used; see errors.")
 	seen := map[string]bool{}
 	for pair := range strings.SplitSeq(r.URL.RawQuery, "&") {
@@ -86,73 +75,4 @@ func all(takes map[string]string) string {
 		return names[0]
 	}
 	return strings.Join(names[:last], ", ") + " and " + names[last]
-}
-
-// The parts of the contract that tell an operation's parameters.
-type (
-	specification struct {
-		Paths      map[string]specPath `yaml:"paths"`
-		Components struct {
-			Parameters map[string]specParameter `yaml:"parameters"`
-		} `yaml:"components"`
-	}
-	specPath struct {
-		Parameters []specParameter          `yaml:"parameters"`
-		Operations map[string]specOperation `yaml:",inline"` // by method
-	}
-	specOperation struct {
-		Parameters []specParameter `yaml:"parameters"`
-	}
-	specParameter struct {
-		Ref    string `yaml:"$ref"`
-		Name   string `yaml:"name"`
-		In     string `yaml:"in"`
-		Schema struct {
-			Type    string `yaml:"type"`
-			Minimum int    `yaml:"minimum"`
-			Maximum int    `yaml:"maximum"`
-		} `yaml:"schema"`
-	}
-)
-
-// queries are the query parameters of each operation ("GET /v1/subscribers") with
-// what they must be, from the contract itself: a list kept by hand would drift.
-var queries = sync.OnceValue(func() map[string]map[string]string {
-	var spec specification
-	if err := yaml.Unmarshal(api.OpenAPI, &spec); err != nil {
-		panic("httpapi: read the embedded contract: " + err.Error())
-	}
-	out := map[string]map[string]string{}
-	for path, item := range spec.Paths {
-		for method, op := range item.Operations {
-			takes := map[string]string{}
-			for _, p := range slices.Concat(item.Parameters, op.Parameters) {
-				if p.Ref != "" {
-					p = spec.Components.Parameters[strings.TrimPrefix(p.Ref, "#/components/parameters/")]
-				}
-				if p.In == "query" {
-					takes[p.Name] = p.must()
-				}
-			}
-			out[strings.ToUpper(method)+" "+path] = takes
-		}
-	}
-	return out
-})
-
-func (p specParameter) must() string {
-	if p.Schema.Type == "integer" {
-		return fmt.Sprintf("must be a whole number from %d to %d", p.Schema.Minimum, p.Schema.Maximum)
-	}
-	return "must be text"
-}
-
-// must says what a query parameter takes, whichever operation's it is.
-func must(name string) string {
-	for _, takes := range queries() {
-		if m := takes[name]; m != "" {
-			return m
-		}
-	}
-	return "has the wrong form; /openapi.yaml says what it takes"
 }

@@ -63,11 +63,11 @@ func TestParameterDetails(t *testing.T) {
 func TestQueriesAreRead(t *testing.T) {
 	t.Parallel()
 	ops := operations(t)
-	if len(queries()) != len(ops) {
-		t.Errorf("%d operations are known, the contract has %d", len(queries()), len(ops))
+	if len(catalogue()) != len(ops) {
+		t.Errorf("%d operations are known, the contract has %d", len(catalogue()), len(ops))
 	}
 	for op, want := range map[string]string{"GET /v1/subscribers": "account, class, cursor and limit", "DELETE /v1/subscribers/{subscriber_id}": "wait", "GET /": "none"} {
-		if got := all(queries()[op]); got != want {
+		if got := all(catalogue()[op].takes); got != want {
 			t.Errorf("%s takes %s, want %s", op, got, want)
 		}
 	}

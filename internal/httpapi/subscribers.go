@@ -2,11 +2,10 @@ package httpapi
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -25,12 +24,24 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ Crea
 		if err := decode(r, &draft); err != nil {
 			return err
 		}
+		named := ""
+		if draft.Account != nil {
+			named = *draft.Account
+		}
+		account, ok := forAccount(r.Context(), named)
+		if !ok {
+			return otherAccount()
+		}
+		if account != "" {
+			draft.Account = &account
+		}
 		noteOf(r).repeat = repeatCreate
 		sub, err := s.deps.Subscribers.Create(r.Context(), draft)
 		if err != nil {
 			return fmt.Errorf("create subscriber: %w", err)
 		}
 		noteOf(r).id("subscriber_id", sub.ID)
+		s.record(r, change{target: sub.ID, account: sub.Account, after: subscriberFacts(sub)})
 		w.Header().Set("Location", "/v1/subscribers/"+sub.ID)
 		w.Header().Set("ETag", etag(sub.Version))
 		return writeJSON(w, http.StatusCreated, createdView(sub))
@@ -44,24 +55,21 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 		if err != nil {
 			return err
 		}
-		after := ""
-		if r.URL.Query().Has("cursor") {
-			if after, err = readCursor(p.Cursor); err != nil {
-				return err
-			}
+		after, err := afterID(r, p.Cursor)
+		if err != nil {
+			return err
 		}
-		// One more than asked for tells whether there is a next page, so that the
-		// last one never leads to an empty one.
-		subs, err := s.deps.Subscribers.List(r.Context(), subscriber.ListFilter{}, after, limit+1)
+		account, ok := forAccount(r.Context(), p.Account)
+		if !ok {
+			return badParameter(ProblemCodeForbidden, "account", "is not the account of your key, which sees no other; leave it out")
+		}
+		// One more than asked for tells whether there is a next page.
+		subs, err := s.deps.Subscribers.List(r.Context(), subscriber.ListFilter{Account: account, Class: p.Class}, after, limit+1)
 		if err != nil {
 			return fmt.Errorf("list subscribers: %w", err)
 		}
 		var out SubscriberList
-		if len(subs) > limit {
-			subs = subs[:limit]
-			next := makeCursor(subs[limit-1].ID)
-			out.NextCursor = &next
-		}
+		subs, out.NextCursor = page(subs, limit, func(sub subscriber.Subscriber) string { return sub.ID })
 		if out.Data, err = s.withStatus(r.Context(), subs); err != nil {
 			return err
 		}
@@ -72,13 +80,9 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 // GetSubscriber shows a subscriber.
 func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
-		if !usableID(id, "_") {
-			return notFound("subscriber")
-		}
-		noteOf(r).id("subscriber_id", id)
-		sub, err := s.deps.Subscribers.Get(r.Context(), id)
+		sub, err := s.ownSubscriber(r.Context(), id)
 		if err != nil {
-			return subscriberError(err)
+			return err
 		}
 		views, err := s.withStatus(r.Context(), []subscriber.Subscriber{sub})
 		if err != nil {
@@ -116,14 +120,14 @@ func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 // change lays a draft over a subscriber, at the version of If-Match if there is
 // one, and answers with what it has become.
 func (s *server) change(w http.ResponseWriter, r *http.Request, id string, draft subscriber.Draft) error {
-	if !usableID(id, "_") {
-		return notFound("subscriber")
-	}
-	noteOf(r).id("subscriber_id", id)
-	cond := ifMatch(r)
-	version, err := s.atVersion(r.Context(), id, cond)
+	was, err := s.ownSubscriber(r.Context(), id)
 	if err != nil {
-		return subscriberError(err)
+		return err
+	}
+	cond := ifMatch(r)
+	version, err := cond.atVersion(was)
+	if err != nil {
+		return err
 	}
 	sub, err := s.deps.Subscribers.Patch(r.Context(), id, version, draft)
 	if cond.given && errors.Is(err, schedule.ErrVersion) {
@@ -132,6 +136,7 @@ func (s *server) change(w http.ResponseWriter, r *http.Request, id string, draft
 	if err != nil {
 		return subscriberError(err)
 	}
+	s.recordSubscriber(r, was, sub)
 	// The change is made, whether its effect can be read or not: a client that is told
 	// to try again would be refused under If-Match.
 	views, err := s.withStatus(r.Context(), []subscriber.Subscriber{sub})
@@ -154,11 +159,8 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 		if p.Wait != nil && *p.Wait != 0 && *p.Wait != 1 {
 			return badParameter(ProblemCodeInvalidParameter, "wait", "must be 0 or 1")
 		}
-		if !usableID(id, "_") {
-			return notFound("subscriber")
-		}
-		noteOf(r).id("subscriber_id", id)
-		if err := s.mayDelete(r.Context(), id, ifMatch(r)); err != nil {
+		was, err := s.toDelete(r, id)
+		if err != nil {
 			return err
 		}
 		res, err := s.deps.Subscribers.Delete(r.Context(), id, wait)
@@ -178,10 +180,53 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 		case !wait:
 			status = http.StatusAccepted
 		}
+		if was.ID != "" { // to finish a delete is no change
+			s.record(r, change{target: id, account: was.Account, before: subscriberFacts(was)})
+		}
 		return writeJSON(w, status, SubscriberDeleted{
 			ID: id, Cancelled: res.Cancelled, Remaining: res.Remaining, Leases: res.Leases,
 		})
 	})
+}
+
+// toDelete reads the subscriber that is to be deleted, and compares If-Match with it.
+// One that is deleted already has no account and no version any more: to delete it
+// again is to finish the delete, and must not fail for a condition that held the first
+// time. It is the zero Subscriber; to a bound caller it is not there.
+func (s *server) toDelete(r *http.Request, id string) (subscriber.Subscriber, error) {
+	was, err := s.ownSubscriber(r.Context(), id)
+	known, is := errors.AsType[*failure](err)
+	_, isBound := bound(r.Context())
+	switch {
+	case is && known.code == ProblemCodeNotFound && usableID(id, "_") && !isBound:
+		return subscriber.Subscriber{}, nil // the delete knows whether it ever was
+	case errors.Is(err, subscriber.ErrUnreadable) && !isBound && !ifMatch(r).given:
+		return subscriber.Subscriber{ID: id}, nil // it may go without being read
+	case err != nil:
+		return subscriber.Subscriber{}, err
+	}
+	if c := ifMatch(r); c.given && !slices.Contains(c.versions, was.Version) {
+		return subscriber.Subscriber{}, preconditionFailed(nil)
+	}
+	return was, nil
+}
+
+// recordSubscriber writes a change of a subscriber into the audit. A resume changes
+// what the scheduler knows of it and perhaps nothing else, and is a change all the same.
+func (s *server) recordSubscriber(r *http.Request, was, is subscriber.Subscriber) {
+	c := change{target: is.ID, account: is.Account}
+	c.before, c.after = subscriberChange(was, is)
+	if was.Version != is.Version {
+		s.record(r, c)
+	}
+}
+
+func otherAccount() error {
+	pointer := "/account"
+	return &failure{
+		code: ProblemCodeForbidden, detail: "Your key is bound to its own account; see errors.",
+		fields: []FieldProblem{{Pointer: &pointer, Detail: "is not the account of your key; leave it out"}},
+	}
 }
 
 func writeSubscriber(w http.ResponseWriter, v Subscriber) error {
@@ -202,6 +247,7 @@ func subscriberView(sub subscriber.Subscriber) Subscriber {
 	return Subscriber{
 		ID: sub.ID, Account: sub.Account, Name: sub.Name, URL: sub.URL, Class: sub.Class,
 		Filter: sub.Filter, Policy: sub.Policy, Paused: sub.Paused, Version: sub.Version,
+		Headers: sub.Headers, Secrets: secretViews(sub.Secrets),
 		CreatedAt: sub.CreatedAt.UTC(), UpdatedAt: sub.UpdatedAt.UTC(), Warnings: sub.Policy.Warnings(),
 	}
 }
@@ -211,23 +257,8 @@ func createdView(sub subscriber.Subscriber) SubscriberCreated {
 	return SubscriberCreated{
 		ID: v.ID, Account: v.Account, Name: v.Name, URL: v.URL, Class: v.Class,
 		Filter: v.Filter, Policy: v.Policy, Paused: v.Paused, Version: v.Version,
+		Headers: v.Headers, Secrets: v.Secrets,
 		CreatedAt: v.CreatedAt, UpdatedAt: v.UpdatedAt, Warnings: v.Warnings,
 		Secret: sub.Secrets[0].Value,
 	}
-}
-
-// cursorPrefix names what a cursor is made of, so that another form can follow.
-const cursorPrefix = "1:"
-
-func makeCursor(lastID string) string {
-	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + lastID))
-}
-
-func readCursor(cursor string) (string, error) {
-	raw, err := base64.RawURLEncoding.DecodeString(cursor)
-	id, ok := strings.CutPrefix(string(raw), cursorPrefix)
-	if err != nil || !ok || !usableID(id, "_") {
-		return "", badParameter(ProblemCodeInvalidCursor, "cursor", "is not a next_cursor of this list; leave it out to begin at the start")
-	}
-	return id, nil
 }

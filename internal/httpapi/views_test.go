@@ -44,7 +44,7 @@ func TestGetDelivery(t *testing.T) {
 		a := r.do("GET", "/v1/deliveries/"+e.ID, "")
 		got := into[Delivery](t, a, http.StatusOK)
 		if got.ID != e.ID || got.State != state || got.Attempts != 2 || got.DeliveryCount != 3 || got.LeaseLosses != 1 ||
-			!got.AcceptedAt.Equal(e.AcceptedAt) || len(*got.Evidence) != 2 || got.LastStatus != 503 {
+			!got.AcceptedAt.Equal(e.AcceptedAt) || len(got.Evidence) != 2 || got.LastStatus != 503 {
 			t.Errorf("%s: got %+v", state, got)
 		}
 		if waits := !got.NextAttemptAt.IsZero(); waits != (state == delivery.Scheduled) {
@@ -53,7 +53,7 @@ func TestGetDelivery(t *testing.T) {
 		if ended := strings.Contains(a.body, "ended_at"); ended != (state == delivery.Dead) {
 			t.Errorf("%s: ended_at in %s", state, a.body)
 		}
-		second := (*got.Evidence)[1]
+		second := got.Evidence[1]
 		if second.RetryAfter != delivery.Duration(30*time.Second) || second.DeliveryCount != 3 || second.Worker != "w1" {
 			t.Errorf("%s: evidence %+v", state, second)
 		}
@@ -81,11 +81,12 @@ func TestListDeadLetters(t *testing.T) {
 		t.Errorf("an empty list is %s", a.body)
 	}
 	for i := range 60 {
-		r.views.dead = append(r.views.dead, evidence(fmt.Sprintf("evt_%d", i), delivery.Dead))
+		e := evidence(fmt.Sprintf("evt_%02d", i), delivery.Dead)
+		r.views.deliveries[e.ID] = e
 	}
 	for query, want := range map[string]int{"": 50, "?limit=1": 1, "?limit=200": 60} {
 		got := into[DeadLetterList](t, r.do("GET", "/v1/dead-letters"+query, ""), 200)
-		if len(got.Data) != want || got.Data[0].Delivery.EventID != "evt_0" || got.Data[0].Reason != delivery.Exhausted {
+		if len(got.Data) != want || got.Data[0].Delivery.EventID != "evt_00" || got.Data[0].Reason != delivery.Exhausted {
 			t.Errorf("%q: %d dead letters, want %d", query, len(got.Data), want)
 		}
 	}

@@ -45,8 +45,8 @@ func whole(t *testing.T) (r *rig, engine *schedule.Engine, stopRedis func()) {
 	r.serve(New(Deps{
 		Ingest:      ingest.New(engine, subscriber.NewDirectory(engine), ingest.Options{Logger: log}),
 		Subscribers: subscriber.New(engine, subtest.AnyURL{}, nil, engine.Now),
-		Views:       engine,
-		OnCallJSON:  look.JSON(), OnCallPage: look.Page(), OnCallEvents: look.Events(),
+		Views:       engine, Deliveries: engine,
+		OnCallJSON: look.JSON(), OnCallPage: look.Page(), OnCallEvents: look.Events(),
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}),
 		Ready:   engine.Ping, Logger: log,
 	}), log)
@@ -78,7 +78,7 @@ func TestWholeRoad(t *testing.T) {
 		Outcome: delivery.HTTP404, Status: 404, Decision: delivery.Decision{Next: delivery.Dead, Reason: delivery.HTTP404},
 	})
 	got := into[Delivery](t, r.do("GET", "/v1/deliveries/"+id, ""), 200)
-	if got.State != delivery.Dead || got.Attempts != 1 || got.LastOutcome != delivery.HTTP404 || len(*got.Evidence) != 1 {
+	if got.State != delivery.Dead || got.Attempts != 1 || got.LastOutcome != delivery.HTTP404 || len(got.Evidence) != 1 {
 		t.Errorf("got %+v", got)
 	}
 	dead := into[DeadLetterList](t, r.do("GET", "/v1/dead-letters", ""), 200)

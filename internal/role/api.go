@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/boot"
 	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/httpapi"
@@ -34,6 +35,8 @@ type Parts struct {
 	Registry *prometheus.Registry
 	Tracer   trace.TracerProvider
 	Keyring  *seal.Keyring // nil: secrets are in the clear
+
+	openAccess func(access.Options) (*access.Store, error)
 }
 
 // classNames, in order; the first is the default of a subscriber: "standard" if
@@ -50,8 +53,21 @@ func (p Parts) classNames() []string {
 // impatient caller left half done, and forgets dead letters past their retention.
 const houseKeeping = time.Minute
 
-// API is the process that accepts events, keeps subscribers and shows on-call.
-func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
+// API is the process that accepts events, keeps subscribers and shows on-call, for
+// those whom its keys let in. It returns boot.ErrNoKey for a listener that other
+// machines reach while there is no key. A Redis that is away is no reason not to
+// start: who asks is then not known, and nobody is let in.
+func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.Stage, error) {
+	who, err := p.access(a)
+	if err != nil {
+		return nil, err
+	}
+	local := boot.OnLoopback(ln)
+	if open, err := who.Gate.Open(ctx); !local && open {
+		return nil, fmt.Errorf("listen on %s: %w", ln.Addr(), boot.ErrNoKey)
+	} else if err != nil {
+		p.Logger.WarnContext(ctx, "cannot read the keys yet", "error", err)
+	}
 	dir := subscriber.NewDirectory(p.Engine, p.sealing())
 	store := subscriber.New(p.Engine, p.Endpoint.guard(), p.classNames(), p.Engine.Now, p.sealing(), subscriber.WithDirectory(dir))
 	keys := subscriber.NewCheckup(p.Engine, p.sealing())
@@ -66,20 +82,33 @@ func API(p Parts, ln net.Listener) ([]boot.Stage, error) {
 		return nil, fmt.Errorf("on-call: %w", err)
 	}
 	handler := httpapi.New(httpapi.Deps{
-		Ingest: in, Subscribers: store, Views: p.Engine,
+		Ingest: in, Subscribers: store, Views: p.Engine, Deliveries: p.Engine,
+		Gate: who.Gate, NeverOpen: !local, Keyless: local && a.Keyless, Keys: who.Keys, Audit: who.Audit,
 		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
 		Metrics: metricsHandler(p.Registry),
-		Ready:   ready, Logger: p.Logger, TracerProvider: p.Tracer,
+		Ready:   ready, Logger: p.Logger, TracerProvider: p.Tracer, Registerer: p.Registry,
 	})
 	return []boot.Stage{
 		// On-call first: its end is what ends the pages' streams, for which the API
 		// would otherwise wait.
 		{Name: "on-call", Run: watch.Run},
-		{Name: "api", Run: func(ctx context.Context) error { return boot.Serve(ctx, ln, httpapi.NewServer(handler, p.Logger)) }},
+		{Name: "api", Run: func(ctx context.Context) error {
+			defer who.Close() // it writes when keys were used last
+			return boot.Serve(ctx, ln, httpapi.NewServer(handler, p.Logger))
+		}},
 		{Name: "expand", Run: in.Run},
 		{Name: "keys", Run: keys.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil
+}
+
+// access is what the settings make of the store of keys.
+func (p Parts) access(a boot.Access) (*access.Store, error) {
+	first, err := a.Bootstrap()
+	if err != nil {
+		return nil, err
+	}
+	return p.openAccess(access.Options{Bootstrap: first, Rate: a.KeyRate, Logger: p.Logger})
 }
 
 func metricsHandler(reg *prometheus.Registry) http.Handler {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/boot"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -40,6 +41,7 @@ func Assemble(
 		return Parts{}, boot.Stage{}, errors.Join(fmt.Errorf("traces: %w", err), rdb.Close())
 	}
 	p.Tracer = tracer
+	p.openAccess = func(o access.Options) (*access.Store, error) { return access.Open(rdb, o) }
 	return p, boot.Stage{Name: "redis", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		return errors.Join(flush(context.WithoutCancel(ctx)), rdb.Close())

@@ -128,7 +128,7 @@ func start(t testing.TB, change ...func(*setup)) *service {
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	s.ok(err)
 	s.url = "http://" + ln.Addr().String()
-	stages, err := role.API(api.Parts, ln)
+	stages, err := role.API(t.Context(), api.Parts, ln, boot.Access{})
 	s.ok(err)
 	s.run(append(stages, api.last)...)
 	t.Cleanup(s.audit) // between the stop of the last dispatcher and that of the API

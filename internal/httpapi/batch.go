@@ -1,0 +1,184 @@
+package httpapi
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fanout/fanout/internal/crash"
+	"github.com/fanout/fanout/internal/ingest"
+)
+
+// Bounds of a batch. A thousand events of the usual few hundred bytes are well below
+// the size, and those of 256 KiB come in by 32.
+const (
+	maxBatchEvents   = 1000
+	maxBatchBody     = 8 << 20
+	batchPath        = "/v1/events/batch"
+	batchBodyTimeout = 30 * time.Second
+	batchTimeout     = 30 * time.Second
+)
+
+// What to do after an event of a batch whose fate is not known.
+const repeatBatchItem = "Whether this event was stored is not known. Send it again with the same id: it is stored once. " +
+	"One without an id may become a second event."
+
+// PostEventBatch accepts many events, each by itself.
+func (s *server) PostEventBatch(w http.ResponseWriter, r *http.Request) {
+	s.run(w, r, batchTimeout, s.postBatch)
+}
+
+func (s *server) postBatch(w http.ResponseWriter, r *http.Request) error {
+	raw, err := readBatch(r)
+	if err != nil {
+		return err
+	}
+	noteOf(r).repeat = repeatBatchItem
+	out := BatchReceipt{Results: make([]BatchResult, len(raw))}
+	var posts []ingest.Post
+	var places []int // of the posts, in the batch
+	for i, item := range raw {
+		post, err := readItem(item)
+		if err != nil {
+			out.Results[i] = s.refused(r, i, err)
+			continue
+		}
+		posts, places = append(posts, post), append(places, i)
+	}
+	if len(posts) > 0 {
+		for j, res := range s.deps.Ingest.SubmitBatch(r.Context(), posts) {
+			i := places[j]
+			if res.Err != nil {
+				out.Results[i] = s.refused(r, i, res.Err)
+				continue
+			}
+			out.Results[i] = accepted(i, res.Receipt)
+		}
+	}
+	crash.Point("api.answer.before")
+	for _, res := range out.Results {
+		switch {
+		case res.Duplicate == nil:
+			out.Refused++
+		case *res.Duplicate:
+			out.Duplicates++
+		default:
+			out.Accepted++
+		}
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+func accepted(i int, receipt ingest.Receipt) BatchResult {
+	v := receiptView(receipt)
+	return BatchResult{
+		Index: i, Status: http.StatusAccepted, ID: v.ID, Deliveries: &v.Deliveries, Duplicate: &v.Duplicate, AcceptedAt: v.AcceptedAt,
+	}
+}
+
+// refused is the problem that the event alone would have been answered with, its
+// pointers leading into the batch.
+func (s *server) refused(r *http.Request, i int, err error) BatchResult {
+	f := *failureOf(r, err)
+	fields := make([]FieldProblem, len(f.fields))
+	for j, e := range f.fields {
+		if e.Pointer != nil {
+			pointer := fmt.Sprintf("/events/%d%s", i, *e.Pointer)
+			e.Pointer = &pointer
+		}
+		fields[j] = e
+	}
+	if len(fields) > 0 {
+		f.fields = fields
+	}
+	p := problemOf(r, &f)
+	if p.Status >= http.StatusInternalServerError { // the request as a whole is a 200
+		s.log.WarnContext(r.Context(), "event of a batch not accepted", "request_id", p.RequestID,
+			"index", i, "code", string(f.code), "error", clip(f.Error(), maxDetail))
+	}
+	return BatchResult{Index: i, Status: p.Status, Problem: p}
+}
+
+// readBatch reads the list, and nothing of its events: that the text is JSON in UTF-8
+// and an object with one list in it.
+func readBatch(r *http.Request) ([]jsontext.Value, error) {
+	if err := jsonOnly(r); err != nil {
+		return nil, err
+	}
+	body, err := readAll(r)
+	if err != nil {
+		return nil, err
+	}
+	const around = 2 // the object and the list around each event
+	if err := readable(body, maxDepth+around); err != nil {
+		return nil, err
+	}
+	events, err := splitBatch(body)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(events) == 0:
+		return nil, invalid("/events", "is required; send 1 to 1000 events")
+	case len(events) > maxBatchEvents:
+		return nil, invalid("/events", fmt.Sprintf("must have 1 to %d events, has %d; send the rest in another batch", maxBatchEvents, len(events)))
+	}
+	return events, nil
+}
+
+// splitBatch cuts the list into its events, which stay parts of the body.
+func splitBatch(body []byte) (events []jsontext.Value, err error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if kind := dec.PeekKind(); kind != '{' && kind != 0 {
+		return nil, fail(ProblemCodeInvalidJSON, "The body is %s. Send a JSON object with events, a list.", got(kind))
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, malformed(err)
+	}
+	for seen := false; dec.PeekKind() != '}'; seen = true {
+		name, err := text(dec)
+		switch {
+		case err != nil:
+			return nil, err
+		case name != "events":
+			return nil, badField(string(dec.StackPointer()), "is not a field of this request, which has events and nothing else")
+		case seen:
+			return nil, badField("/events", "is given twice; send it once")
+		}
+		if kind := dec.PeekKind(); kind != '[' && kind != 0 {
+			return nil, badField("/events", "must be an array, is "+got(kind))
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return nil, malformed(err)
+		}
+		for dec.PeekKind() != ']' {
+			v, err := dec.ReadValue()
+			if err != nil {
+				return nil, malformed(err)
+			}
+			end := dec.InputOffset()
+			events = append(events, jsontext.Value(body[end-int64(len(v)):end:end]))
+		}
+		if _, err := dec.ReadToken(); err != nil {
+			return nil, malformed(err)
+		}
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, malformed(err)
+	}
+	return events, nothingAfter(dec)
+}
+
+// readItem reads one event as strictly as a post of its own.
+func readItem(raw jsontext.Value) (ingest.Post, error) {
+	if kind := raw.Kind(); kind != '{' {
+		return ingest.Post{}, badField("", "is "+got(kind)+"; send an object")
+	}
+	var in EventInput
+	if err := decodeText(raw, &in); err != nil {
+		return ingest.Post{}, err
+	}
+	return postOf(in)
+}

@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Bounds of the lists.
+const (
+	defaultLimit = 50
+	maxLimit     = 200
+)
+
+// maxCursor is what the contract allows, in bytes.
+const maxCursor = 256
+
+func limitOf(given *int) (int, error) {
+	switch {
+	case given == nil:
+		return defaultLimit, nil
+	case *given < 1 || *given > maxLimit:
+		return 0, badParameter(ProblemCodeInvalidParameter, "limit", fmt.Sprintf("must be from 1 to %d", maxLimit))
+	}
+	return *given, nil
+}
+
+// opaqueCursor is a cursor that the package below made, and judges.
+func opaqueCursor(r *http.Request, given string) (string, error) {
+	if r.URL.Query().Has("cursor") && (given == "" || len(given) > maxCursor) {
+		return "", badCursor()
+	}
+	return given, nil
+}
+
+// nextCursor is null at the end.
+func nextCursor(next string) *string {
+	if next == "" {
+		return nil
+	}
+	return &next
+}
+
+func badCursor() error {
+	return badParameter(ProblemCodeInvalidCursor, "cursor", "is not a next_cursor of this list; leave it out to begin at the start")
+}
+
+// cursorPrefix names what a cursor is made of, so that another form can follow.
+const cursorPrefix = "1:"
+
+// makeCursor is the cursor of a list in order of id.
+func makeCursor(lastID string) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(cursorPrefix + lastID))
+}
+
+// afterID is the id that a cursor of makeCursor stands for, "" if there is none.
+func afterID(r *http.Request, cursor string) (string, error) {
+	if !r.URL.Query().Has("cursor") {
+		return "", nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	id, ok := strings.CutPrefix(string(raw), cursorPrefix)
+	if err != nil || !ok || !usableID(id, "_") {
+		return "", badCursor()
+	}
+	return id, nil
+}
+
+// page cuts what was asked for beyond the limit, to know whether there is more: so
+// that the last page never leads to an empty one.
+func page[T any](items []T, limit int, id func(T) string) ([]T, *string) {
+	if len(items) <= limit {
+		return items, nil
+	}
+	next := makeCursor(id(items[limit-1]))
+	return items[:limit], &next
+}
+
+// notServed is about what this process was not given.
+func notServed() error { return fail(ProblemCodeNotFound, "This server does not serve it.") }
