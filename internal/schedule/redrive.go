@@ -27,12 +27,16 @@ const (
 // Tally counts a cohort's deliveries.
 type Tally struct {
 	// Claimed are those that it was made of; LetGo those given back unreleased.
-	Claimed, LetGo int64
+	Claimed int64 `json:"claimed"`
+	LetGo   int64 `json:"let_go"`
 	// Released have entered the lane so far; of them Delivered, Dead and Cancelled have
 	// ended, the rest are on their way.
-	Released, Delivered, Dead, Cancelled int64
+	Released  int64 `json:"released"`
+	Delivered int64 `json:"delivered"`
+	Dead      int64 `json:"dead"`
+	Cancelled int64 `json:"cancelled"`
 	// Over left before they were released.
-	Over int64
+	Over int64 `json:"over"`
 }
 
 // Waiting are those that are yet to be released.

@@ -1,0 +1,269 @@
+package redrive
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
+)
+
+// State is where a cohort stands.
+type State string
+
+// The states. Done and Aborted are final.
+const (
+	Planning State = "planning"          // its members are being claimed
+	Canary   State = "canary"            // the first of them is out
+	Awaiting State = "awaiting_approval" // it did well, and an operator is to say so
+	Running  State = "running"           // the others are released, one by one
+	Paused   State = "paused"            // by an operator or the guard
+	Done     State = "done"              // all have ended
+	Aborted  State = "aborted"           // what was not released was let go
+)
+
+// Final says whether nothing more is released.
+func (s State) Final() bool { return s == Done || s == Aborted }
+
+// Filter chooses dead letters; what is zero chooses all.
+type Filter struct {
+	SubscriberID string           `json:"subscriber_id,omitempty"`
+	Class        string           `json:"class,omitempty"`
+	Outcome      delivery.Outcome `json:"outcome,omitempty"`    // of the last attempt
+	Reason       delivery.Outcome `json:"reason,omitempty"`     // of its death
+	EventType    string           `json:"event_type,omitempty"` // exactly
+	// Since and Until bound when they died: at or after, and before.
+	Since time.Time `json:"since,omitzero"`
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Order is what an operator asks for.
+type Order struct {
+	// Filter or IDs; not both.
+	Filter Filter   `json:"filter,omitzero"`
+	IDs    []string `json:"ids,omitempty"`
+	// Reason is why, in words: required.
+	Reason string `json:"reason"`
+	// Budget of attempts of each, 1 to 10; default 2.
+	Budget int `json:"attempt_budget"`
+	// Canaries are sent before anybody approves, 1 to 10; default 1.
+	Canaries int `json:"canaries"`
+	// MaxRate is how many are released a second at most, up to 1000; 0 asks for half of
+	// the head-room that is measured when it begins to run.
+	MaxRate float64 `json:"max_rate,omitempty"`
+	// Within is how long each may take from its release, 1 minute to 30 days; default
+	// 24 hours.
+	Within delivery.Duration `json:"within"`
+}
+
+// Bounds of an order.
+const (
+	maxBudget   = 10
+	maxCanaries = 10
+	maxRate     = 1000.0
+	minWithin   = time.Minute
+	maxWithin   = 30 * 24 * time.Hour
+	// MaxIDs is how many deliveries can be named one by one.
+	MaxIDs = 1000
+	// MaxMembers is how many a cohort has at most: what matches beyond it is left for
+	// another.
+	MaxMembers  = 1_000_000
+	maxSentence = 500
+)
+
+// Problem is one thing that is wrong with an order, and where.
+type Problem struct{ Pointer, Detail string }
+
+// InvalidError is an order, or an approval, that cannot be taken.
+type InvalidError struct{ Problems []Problem }
+
+func (e *InvalidError) Error() string {
+	return fmt.Sprintf("redrive: %d problems, the first at %s: %s", len(e.Problems), e.Problems[0].Pointer, e.Problems[0].Detail)
+}
+
+// withDefaults fills in what was left out.
+func (o Order) withDefaults() Order {
+	if o.Budget == 0 {
+		o.Budget = 2
+	}
+	if o.Canaries == 0 {
+		o.Canaries = 1
+	}
+	if o.Within == 0 {
+		o.Within = delivery.Duration(24 * time.Hour)
+	}
+	return o
+}
+
+// check returns *InvalidError, or nil.
+func (o Order) check() error {
+	var bad []Problem
+	say := func(wrong bool, pointer, detail string) {
+		if wrong {
+			bad = append(bad, Problem{pointer, detail})
+		}
+	}
+	within := time.Duration(o.Within)
+	say(!sentence(o.Reason), "/reason", "says why, in 3 to 500 printable characters: it stands in the audit log")
+	say(o.Budget < 1 || o.Budget > maxBudget, "/attempt_budget", fmt.Sprintf("must be from 1 to %d", maxBudget))
+	say(o.Canaries < 1 || o.Canaries > maxCanaries, "/canaries", fmt.Sprintf("must be from 1 to %d", maxCanaries))
+	say(!(o.MaxRate >= 0 && o.MaxRate <= maxRate), "/max_rate", fmt.Sprintf("must be from 0 (measured) to %.0f a second", maxRate))
+	say(within < minWithin || within > maxWithin, "/within", fmt.Sprintf("must be from %s to %s", minWithin, maxWithin))
+	say(len(o.IDs) > MaxIDs, "/ids", fmt.Sprintf("must be at most %d: use a filter for more", MaxIDs))
+	say(len(o.IDs) > 0 && o.Filter != Filter{}, "/filter", "cannot be given together with ids")
+	say(!o.Filter.Since.IsZero() && !o.Filter.Until.IsZero() && !o.Filter.Since.Before(o.Filter.Until),
+		"/filter/until", "must be after since")
+	for i, id := range o.IDs {
+		if _, err := delivery.IDHash16(id); err != nil {
+			say(true, fmt.Sprintf("/ids/%d", i), "is not the id of a delivery")
+		}
+	}
+	if len(bad) > 0 {
+		return &InvalidError{bad}
+	}
+	return nil
+}
+
+// sentence says whether a text is one that a person can have meant.
+func sentence(s string) bool {
+	n := 0
+	for _, r := range s {
+		if r < ' ' || r == '\u007f' || r == '\ufffd' {
+			return false
+		}
+		n++
+	}
+	return n >= 3 && n <= maxSentence
+}
+
+// Cohort is a set of dead letters on its way.
+type Cohort struct {
+	ID string `json:"id"`
+	Order
+	State     State     `json:"state"`
+	CreatedBy string    `json:"created_by"` // key id
+	CreatedAt time.Time `json:"created_at"`
+
+	// Planned says that all members are claimed.
+	Planned bool `json:"planned"`
+	// Cursor is how far planning has come; Skipped are those that matched and could not
+	// be had: taken by another cohort, or dead no longer.
+	Cursor  string `json:"cursor,omitempty"`
+	Matched int64  `json:"matched"`
+	Skipped int64  `json:"skipped"`
+
+	// CanaryPassed says that the canaries were delivered. Effect is what the one who
+	// approved has checked at the receiver.
+	CanaryIDs    []string  `json:"canary_ids,omitempty"`
+	CanaryPassed bool      `json:"canary_passed"`
+	ApprovedBy   string    `json:"approved_by,omitempty"`
+	ApprovedAt   time.Time `json:"approved_at,omitzero"`
+	Effect       string    `json:"effect,omitempty"`
+
+	// Rate is how many are released a second now, and Limit up to how many: the order's,
+	// or what was measured. Reserved counts those that the runner was given to release.
+	Rate     float64   `json:"rate"`
+	Limit    float64   `json:"limit"`
+	PacedAt  time.Time `json:"paced_at,omitzero"`
+	Reserved int64     `json:"reserved"`
+	// Base is what had ended when it began to run, or was resumed: the guard judges what
+	// came after.
+	Base struct {
+		Delivered int64 `json:"delivered"`
+		Dead      int64 `json:"dead"`
+	} `json:"base"`
+
+	// Stopped is why it is paused or aborted, and StoppedBy who did: a key id, or guard.
+	Stopped   string    `json:"stopped,omitempty"`
+	StoppedBy string    `json:"stopped_by,omitempty"`
+	StoppedAt time.Time `json:"stopped_at,omitzero"`
+	// EndedAt is when the last of what it has released had ended, and Final how.
+	EndedAt time.Time       `json:"ended_at,omitzero"`
+	Final   *schedule.Tally `json:"final,omitempty"`
+
+	Version int64 `json:"-"`
+}
+
+// What callers branch on.
+var (
+	// ErrNotFound: no such cohort.
+	ErrNotFound = errors.New("no such redrive")
+	// ErrState: the cohort is in a state in which that cannot be done.
+	ErrState = errors.New("the redrive is in another state")
+	// errVersion: somebody changed it meanwhile.
+	errVersion = errors.New("the redrive was changed meanwhile")
+)
+
+// Guard is who pauses a cohort by itself.
+const Guard = "guard"
+
+func (c *Cohort) refuse(what, hint string) error {
+	return fmt.Errorf("%s: it is %s; %s: %w", what, c.State, hint, ErrState)
+}
+
+// approve lets the others go. The effect is what was checked, in words.
+func (c *Cohort) approve(by, effect string, at time.Time) error {
+	if c.State != Awaiting {
+		return c.refuse("approve", "only one that is awaiting_approval can be approved, once its canary was delivered")
+	}
+	if !sentence(effect) {
+		return &InvalidError{[]Problem{{"/effect", "says what you have checked at the receiver, in 3 to 500 printable characters"}}}
+	}
+	c.ApprovedBy, c.ApprovedAt, c.Effect = by, at, effect
+	c.run(at)
+	return nil
+}
+
+// run begins to release, from one a second.
+func (c *Cohort) run(at time.Time) {
+	c.State, c.Rate, c.PacedAt = Running, 1, at
+	c.Stopped, c.StoppedBy, c.StoppedAt = "", "", time.Time{}
+}
+
+// pause stops the release; what is out goes on.
+func (c *Cohort) pause(by, why string, at time.Time) error {
+	switch c.State {
+	case Paused:
+		return nil
+	case Canary, Awaiting, Running, Planning:
+		c.State, c.Stopped, c.StoppedBy, c.StoppedAt = Paused, why, by, at
+		return nil
+	case Done, Aborted:
+	}
+	return c.refuse("pause", "it has ended")
+}
+
+// resume goes on where it was paused: with planning, another canary, the approval that
+// is still to be had, or the release, slowly again.
+func (c *Cohort) resume(at time.Time) error {
+	if c.State != Paused {
+		return c.refuse("resume", "only one that is paused can be resumed")
+	}
+	switch {
+	case !c.Planned:
+		c.State = Planning
+	case !c.CanaryPassed:
+		c.State = Canary
+		c.Reserved = 0
+	case c.ApprovedAt.IsZero():
+		c.State = Awaiting
+	default:
+		c.run(at)
+		return nil
+	}
+	c.Stopped, c.StoppedBy, c.StoppedAt = "", "", time.Time{}
+	return nil
+}
+
+// abort ends it: what was not released is let go.
+func (c *Cohort) abort(by, why string, at time.Time) error {
+	if c.State == Aborted {
+		return nil
+	}
+	if c.State == Done {
+		return c.refuse("abort", "it has ended")
+	}
+	c.State, c.Stopped, c.StoppedBy, c.StoppedAt = Aborted, why, by, at
+	return nil
+}
