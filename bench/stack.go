@@ -84,7 +84,7 @@ func startRedis(ctx context.Context, dir, fsync string, more ...string) (*store,
 		return nil, err
 	}
 	go func() { _, _ = io.Copy(io.Discard, s.lines) }() // it logs to stdout
-	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr})
+	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: 30 * time.Second}) // the machine may be busy
 	return s, poll(ctx, s.child, startFor, func() error { return s.rdb.Ping(ctx).Err() })
 }
 
