@@ -69,6 +69,25 @@ func (c *Client) Post(ctx context.Context, e Event) (Receipt, error) {
 	return r, nil
 }
 
+// PostRaw posts an event that is JSON already, as Post does, byte for byte. It must
+// have an id: ErrInvalid otherwise, without a request.
+func (c *Client) PostRaw(ctx context.Context, body json.RawMessage) (Receipt, error) {
+	var e struct {
+		ID string `json:"id"`
+	}
+	if err := json.Unmarshal(body, &e); err != nil {
+		return Receipt{}, invalid("", "is not the JSON of an event")
+	}
+	if e.ID == "" {
+		return Receipt{}, invalid("/id", "is not set: without it a second attempt would be a second event")
+	}
+	r := Receipt{}
+	if err := c.do(ctx, request{method: http.MethodPost, path: "/v1/events", body: body}, &r); err != nil {
+		return Receipt{ID: e.ID}, err
+	}
+	return r, nil
+}
+
 // body writes the event as JSON, or says what keeps it from being sent. The data is
 // put in by hand: encoding/json would rewrite it.
 func (e Event) body() ([]byte, *Problem) {

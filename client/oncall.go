@@ -56,11 +56,11 @@ type Ledger struct {
 
 // OnCallHeld is a subscriber that is on hold.
 type OnCallHeld struct {
-	SubscriberID string    `json:"subscriber_id"`
-	Reasons      []string  `json:"reasons"`
-	Since        time.Time `json:"since"`
-	Until        time.Time `json:"until,omitzero"`
-	Pending      int64     `json:"pending"`
+	SubscriberID string       `json:"subscriber_id"`
+	Reasons      []HoldReason `json:"reasons"`
+	Since        time.Time    `json:"since"`
+	Until        time.Time    `json:"until,omitzero"`
+	Pending      int64        `json:"pending"`
 }
 
 // OnCallFailure is one failure.

@@ -115,6 +115,22 @@ func TestProblemIsWhatTheServerSaid(t *testing.T) {
 	}
 }
 
+// What is JSON already stays as it is, and must have an id.
+func TestPostRaw(t *testing.T) {
+	t.Parallel()
+	f := serve(t, cut, accept(true))
+	c := fast(t, f.URL)
+	const raw = `{ "data": {"a":1, "a":2},"id":"e1"}`
+	if r, err := c.PostRaw(t.Context(), json.RawMessage(raw)); err != nil || r.ID != "e1" || f.requests()[1].body != raw {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, bad := range []string{"", "{}", `{"id":7}`, `{"id":""}`, `{"id":"e1"`} {
+		if _, err := c.PostRaw(t.Context(), json.RawMessage(bad)); !errors.Is(err, ErrInvalid) || len(f.requests()) != 2 {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
 // What the server could not refuse, or what it could not read, does not leave.
 func TestPostIsCheckedHere(t *testing.T) {
 	t.Parallel()

@@ -117,12 +117,25 @@ type SubscriberStatus struct {
 	Waiting             Waiting   `json:"waiting"`
 }
 
+// HoldReason is why a subscriber is not sent to.
+type HoldReason string
+
+// The holds.
+const (
+	Paused    HoldReason = "paused"    // somebody said so
+	Disabled  HoldReason = "disabled"  // its endpoint answered 410
+	Throttled HoldReason = "throttled" // its endpoint asked for it by Retry-After
+	Breaker   HoldReason = "breaker"   // its endpoint failed too often in a row
+)
+
 // Hold is one reason why a subscriber is not sent to.
 type Hold struct {
-	Reason string    `json:"reason"` // paused, disabled, throttled or breaker
-	Until  time.Time `json:"until,omitzero"`
-	Probe  string    `json:"probe,omitempty"`
-	Note   string    `json:"note"` // for a person
+	Reason HoldReason `json:"reason"`
+	// Until is when it ends by itself, or the breaker's next probe goes; zero if only a
+	// person, or a probe that is out, can end it.
+	Until time.Time `json:"until,omitzero"`
+	Probe string    `json:"probe,omitempty"` // the delivery that is out as the breaker's probe
+	Note  string    `json:"note"`            // for a person
 }
 
 // Waiting are deliveries that wait, by lane.

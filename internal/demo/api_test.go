@@ -12,15 +12,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/client"
 )
 
 // serve gives an api whose server answers by the handler.
 func serve(t *testing.T, h http.HandlerFunc) *api {
 	t.Helper()
 	srv := httptest.NewServer(h)
-	a := newAPI(srv.URL)
-	t.Cleanup(func() { a.close(); srv.Close() })
+	a, err := newAPI(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); srv.Close() })
 	return a
 }
 
@@ -34,11 +37,12 @@ func TestSweep(t *testing.T) {
 			if len(deleted) == 1 { // somebody else was faster
 				w.WriteHeader(http.StatusNotFound)
 			}
+			_, _ = w.Write([]byte("{}"))
 			return
 		}
-		page := httpapi.SubscriberList{Data: []httpapi.Subscriber{{ID: "sub_1", Account: "demo"}, {ID: "sub_2", Account: "acc_1"}}, NextCursor: new("a&b")}
+		page := client.List[client.Subscriber]{Data: []client.Subscriber{{ID: "sub_1", Account: "demo"}, {ID: "sub_2", Account: "acc_1"}}, NextCursor: "a&b"}
 		if r.URL.Query().Get("cursor") == "a&b" {
-			page = httpapi.SubscriberList{Data: []httpapi.Subscriber{{ID: "sub_3", Account: "demo"}}}
+			page = client.List[client.Subscriber]{Data: []client.Subscriber{{ID: "sub_3", Account: "demo"}}}
 		}
 		_ = json.NewEncoder(w).Encode(page)
 	})
@@ -79,8 +83,8 @@ func TestInsist(t *testing.T) {
 	}{
 		"at once":             {[]int{202}, 1, ""},
 		"Redis comes back":    {[]int{503, 503, 202}, 3, ""},
-		"a refusal is final":  {[]int{409}, 1, "409 event_conflict not so"},
-		"after a short fault": {[]int{503, 422}, 2, "422 event_conflict not so"},
+		"a refusal is final":  {[]int{409}, 1, "409 event_conflict: not so"},
+		"after a short fault": {[]int{503, 422}, 2, "422 event_conflict: not so"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +95,7 @@ func TestInsist(t *testing.T) {
 				w.WriteHeader(status)
 				fmt.Fprint(w, `{"id":"e","deliveries":2,"code":"event_conflict","detail":"not so"}`)
 			})
-			receipt, err := a.post(t.Context(), []byte("{}"))
+			receipt, err := a.post(t.Context(), []byte(`{"id":"e"}`))
 			if calls != tt.calls || (err == nil) != (tt.want == "") {
 				t.Fatalf("%d calls, %v", calls, err)
 			}

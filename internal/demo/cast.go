@@ -3,7 +3,7 @@ package demo
 import (
 	"time"
 
-	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/subscriber"
 )
 
@@ -40,7 +40,7 @@ type character struct {
 	gets   string // its filter, for people
 	does   string // its endpoint's manner, for people
 	filter subscriber.Filter
-	policy subscriber.PolicyPatch
+	policy client.PolicyInput
 }
 
 // maxAttempts is the budget that the role asks for.
@@ -91,18 +91,18 @@ func cast() []character {
 }
 
 // breaking is the policy with a breaker that opens after so many failures in a row.
-func breaking(failures int, p subscriber.PolicyPatch) subscriber.PolicyPatch {
+func breaking(failures int, p client.PolicyInput) client.PolicyInput {
 	p.BreakerFailures = new(failures)
 	return p
 }
 
 // patience is a policy for people who watch.
-func patience(attempts int, timeout time.Duration) subscriber.PolicyPatch {
-	return subscriber.PolicyPatch{
+func patience(attempts int, timeout time.Duration) client.PolicyInput {
+	return client.PolicyInput{
 		MaxAttempts:    new(attempts),
-		AttemptTimeout: new(delivery.Duration(timeout)),
-		BackoffBase:    new(delivery.Duration(300 * time.Millisecond)),
-		BackoffCap:     new(delivery.Duration(2 * time.Second)),
-		MaxAge:         new(delivery.Duration(time.Minute)),
+		AttemptTimeout: new(client.Duration(timeout)),
+		BackoffBase:    new(client.Duration(300 * time.Millisecond)),
+		BackoffCap:     new(client.Duration(2 * time.Second)),
+		MaxAge:         new(client.Duration(time.Minute)),
 	}
 }

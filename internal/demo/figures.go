@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/client"
 )
 
 // Figures are what the play came to.
@@ -29,8 +29,8 @@ var ErrWrong = errors.New("the play came out wrong")
 // facts are the two sides of the account, after the play.
 type facts struct {
 	// The service's side.
-	ledger   httpapi.Ledger
-	dead     []httpapi.DeadLetter
+	ledger   client.Ledger
+	dead     []client.DeadLetter
 	promised int // deliveries, by the receipts of the distinct events posted
 	repeats  int // posts that the service called duplicates
 
@@ -115,7 +115,7 @@ func (f facts) check() error {
 
 // checkDead asks one dead letter for its evidence, and whether its endpoint saw
 // as many requests as were charged, and no more.
-func (f facts) checkDead(d httpapi.DeadLetter) error {
+func (f facts) checkDead(d client.DeadLetter) error {
 	ev := d.Delivery.Evidence
 	switch {
 	case d.Reason == "":

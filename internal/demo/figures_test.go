@@ -5,23 +5,23 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/client"
 )
 
 // right is a small play that came out right: five deliveries, one of them retried,
 // one repeated answer, two dead.
 func right() facts {
 	return facts{
-		ledger:   httpapi.Ledger{Accepted: 5, Delivered: 3, Dead: 2, Balanced: true},
+		ledger:   client.Ledger{Accepted: 5, Delivered: 3, Dead: 2, Balanced: true},
 		promised: 5, repeats: 1, expectRepeats: 1,
-		dead: []httpapi.DeadLetter{
-			{Reason: "http_422", Delivery: httpapi.Delivery{
+		dead: []client.DeadLetter{
+			{Reason: "http_422", Delivery: client.Delivery{
 				ID: "dlv_r", SubscriberID: "sub_r", Attempts: 1, DeliveryCount: 1,
-				Evidence: []httpapi.Attempt{{Status: 422, Excerpt: "no"}},
+				Evidence: []client.Attempt{{Status: 422, Excerpt: "no"}},
 			}},
-			{Reason: "exhausted", Delivery: httpapi.Delivery{
+			{Reason: "exhausted", Delivery: client.Delivery{
 				ID: "dlv_h", SubscriberID: "sub_h", Attempts: 2, DeliveryCount: 3, Releases: 1,
-				Evidence: []httpapi.Attempt{{Error: "timeout"}, {Error: "timeout"}},
+				Evidence: []client.Attempt{{Error: "timeout"}, {Error: "timeout"}},
 			}},
 		},
 		endpoints: []witness{

@@ -12,8 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/examples"
-	"github.com/fanout/fanout/internal/httpapi"
 )
 
 const (
@@ -126,12 +126,16 @@ func newPlay(ctx context.Context, o Options) (*play, error) {
 	if err != nil {
 		return nil, err
 	}
+	api, err := newAPI(o.BaseURL)
+	if err != nil {
+		return nil, err
+	}
 	rs, err := openReceivers(ctx, cast())
 	if err != nil {
 		return nil, err
 	}
 	return &play{
-		o: o, api: newAPI(o.BaseURL), receivers: rs, scene: newScene(),
+		o: o, api: api, receivers: rs, scene: newScene(),
 		stage: o.Lines.stage, screen: o.Lines.stage.screen, watch: &watch{screen: o.Lines.stage.screen},
 		log: o.Logger, events: events,
 		suffix:      "-" + strconv.FormatInt(time.Now().UnixMilli(), 36),
@@ -249,7 +253,7 @@ func (p *play) post(ctx context.Context, e event, suffix string) error {
 
 // settle waits until what was promised is accepted and nothing is pending, and
 // returns the last look, whatever it shows, when that takes too long.
-func (p *play) settle(ctx context.Context) (httpapi.OnCall, error) {
+func (p *play) settle(ctx context.Context) (client.OnCall, error) {
 	p.screen.sayf("%s the file is through; waiting for what is still on its way\n",
 		p.screen.paint(time.Now().Format(clockFormat), dim))
 	patience, cancel := context.WithTimeout(ctx, settleFor)
@@ -279,7 +283,7 @@ func (p *play) sum() (n int) {
 }
 
 // facts gathers both sides of the account.
-func (p *play) facts(ctx context.Context, look httpapi.OnCall) (facts, error) {
+func (p *play) facts(ctx context.Context, look client.OnCall) (facts, error) {
 	f := facts{ledger: look.Ledger, promised: p.sum(), repeats: p.repeats}
 	ids := make(map[string]string, len(p.subscribers)) // by name
 	all := make([]string, 0, len(p.subscribers))
@@ -331,6 +335,6 @@ func (p *play) close(ctx context.Context) error {
 	}
 	p.work.Wait()
 	p.scene.leftovers(p.screen)
-	p.api.close()
+	p.api.Close()
 	return err
 }

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
 )
 
 var noon = time.Date(2026, 11, 30, 12, 0, 0, 412000000, time.UTC)
@@ -162,10 +162,10 @@ func TestDeadLetterWithEvidence(t *testing.T) {
 	asked := 0
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked++
-		d := httpapi.Delivery{ID: deliveryID, State: "leased", Attempts: 2}
+		d := client.Delivery{ID: deliveryID, State: "leased", Attempts: 2}
 		if asked > 2 {
 			d.State = "dead"
-			d.Evidence = []httpapi.Attempt{
+			d.Evidence = []client.Attempt{
 				{Status: 503, Excerpt: "earlier"},
 				{Status: 422, Excerpt: "{\"error\":\"unknown\"}\r\n\x1b[2J" + strings.Repeat("long-", 40)},
 			}
@@ -176,8 +176,11 @@ func TestDeadLetterWithEvidence(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(d)
 	}))
 	defer srv.Close()
-	api := newAPI(srv.URL)
-	defer api.close()
+	api, err := newAPI(srv.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
 	var out output
 	h := onScene(&out, false, sighting{seen: true, signed: true})
 	sc := h.stage.scene.Load()

@@ -5,8 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/client"
 )
 
 const (
@@ -101,12 +100,12 @@ func (sc *scene) gravedigger(ctx context.Context, api *api, screen *screen) {
 }
 
 // evidence gets a delivery once it is dead, or nil if that takes too long.
-func evidence(ctx context.Context, api *api, id string) *httpapi.Delivery {
+func evidence(ctx context.Context, api *api, id string) *client.Delivery {
 	ctx, cancel := context.WithTimeout(ctx, evidenceFor)
 	defer cancel()
 	for {
-		d, err := api.delivery(ctx, id)
-		if err == nil && d.State == delivery.Dead {
+		d, err := api.GetDelivery(ctx, id)
+		if err == nil && d.State == client.Dead {
 			return &d
 		}
 		if rest(ctx, evidenceGap) != nil {

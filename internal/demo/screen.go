@@ -9,8 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
 )
 
 // The escapes of ECMA-48 that any terminal knows.
@@ -60,7 +60,7 @@ func (s *screen) paint(text string, codes ...string) string {
 }
 
 // attempt writes one attempt, and below it the evidence of a dead letter.
-func (s *screen) attempt(a attempt, evidence *httpapi.Delivery) error {
+func (s *screen) attempt(a attempt, evidence *client.Delivery) error {
 	word, code := "✓ delivered", green
 	switch a.next {
 	case delivery.Delivered:
@@ -91,7 +91,7 @@ func (s *screen) attempt(a attempt, evidence *httpapi.Delivery) error {
 }
 
 // evidence is what a dead letter keeps: why it ended, and the last answer.
-func (s *screen) evidence(a attempt, d httpapi.Delivery) string {
+func (s *screen) evidence(a attempt, d client.Delivery) string {
 	indent := "\n" + strings.Repeat(" ", len(clockFormat)+1) + s.paint("│ ", red)
 	attempts := "1 attempt"
 	if d.Attempts != 1 {

@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fanout/fanout/internal/httpapi"
-	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/client"
 )
 
 const (
@@ -30,15 +29,15 @@ type watch struct {
 
 // standing is what was seen of a subscriber's holds.
 type standing struct {
-	holds  []httpapi.Hold
+	holds  []client.Hold
 	opened int // how often its breaker did
 }
 
 // hold is one by its reason, and whether there is one.
-func (st standing) hold(reason schedule.Hold) (httpapi.Hold, bool) {
-	i := slices.IndexFunc(st.holds, func(h httpapi.Hold) bool { return h.Reason == reason })
+func (st standing) hold(reason client.HoldReason) (client.Hold, bool) {
+	i := slices.IndexFunc(st.holds, func(h client.Hold) bool { return h.Reason == reason })
 	if i < 0 {
-		return httpapi.Hold{}, false
+		return client.Hold{}, false
 	}
 	return st.holds[i], true
 }
@@ -52,7 +51,7 @@ func (w *watch) run(ctx context.Context, api *api, every func() time.Duration, n
 		}
 		now := time.Now()
 		for _, s := range subs {
-			if n := name(s.ID); n != "" {
+			if n := name(s.ID); n != "" && s.Status != nil {
 				w.look(now, n, s)
 			}
 		}
@@ -60,7 +59,7 @@ func (w *watch) run(ctx context.Context, api *api, every func() time.Duration, n
 }
 
 // look compares a subscriber with what was seen of it before, and tells what changed.
-func (w *watch) look(now time.Time, name string, s httpapi.Subscriber) {
+func (w *watch) look(now time.Time, name string, s client.Subscriber) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen == nil {
@@ -70,7 +69,7 @@ func (w *watch) look(now time.Time, name string, s httpapi.Subscriber) {
 	is := standing{holds: s.Status.Holds, opened: was.opened}
 	for _, h := range is.holds {
 		before, held := was.hold(h.Reason)
-		if h.Reason == schedule.Breaker {
+		if h.Reason == client.Breaker {
 			if !held {
 				is.opened++
 			}
@@ -84,7 +83,7 @@ func (w *watch) look(now time.Time, name string, s httpapi.Subscriber) {
 			continue
 		}
 		word, what := "● no more "+string(h.Reason), "its deliveries go on"
-		if h.Reason == schedule.Breaker {
+		if h.Reason == client.Breaker {
 			word, what = "● breaker closed", "its probe was answered: what waited goes on"
 		}
 		w.say(now, word, green, name, what)
@@ -93,7 +92,7 @@ func (w *watch) look(now time.Time, name string, s httpapi.Subscriber) {
 }
 
 // breaker tells that one opened, or that its probe failed: then it rests for longer.
-func (w *watch) breaker(now time.Time, name string, s httpapi.Subscriber, is, was httpapi.Hold, held bool) {
+func (w *watch) breaker(now time.Time, name string, s client.Subscriber, is, was client.Hold, held bool) {
 	why := fmt.Sprintf("%d failures in a row", s.Policy.BreakerFailures)
 	if held {
 		if is.Until.IsZero() || is.Until.Equal(was.Until) {

@@ -5,29 +5,27 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
-	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/client"
 )
 
 // Each look tells what changed since the last one, and nothing else.
 func TestWatchTellsHolds(t *testing.T) {
 	t.Parallel()
-	sub := func(waiting int64, holds ...httpapi.Hold) httpapi.Subscriber {
-		return httpapi.Subscriber{
-			ID: "sub_1", Policy: delivery.Policy{BreakerFailures: 2},
-			Status: httpapi.SubscriberStatus{Holds: holds, Waiting: httpapi.Waiting{Fresh: waiting - 1, Retry: 1}},
+	sub := func(waiting int64, holds ...client.Hold) client.Subscriber {
+		return client.Subscriber{
+			ID: "sub_1", Policy: client.Policy{BreakerFailures: 2},
+			Status: &client.SubscriberStatus{Holds: holds, Waiting: client.Waiting{Fresh: waiting - 1, Retry: 1}},
 		}
 	}
-	breaker := func(in time.Duration) httpapi.Hold {
-		return httpapi.Hold{Reason: schedule.Breaker, Until: noon.Add(in)}
+	breaker := func(in time.Duration) client.Hold {
+		return client.Hold{Reason: client.Breaker, Until: noon.Add(in)}
 	}
-	probing := httpapi.Hold{Reason: schedule.Breaker, Probe: deliveryID}
-	paused := httpapi.Hold{Reason: schedule.Paused, Note: "Somebody paused it."}
+	probing := client.Hold{Reason: client.Breaker, Probe: deliveryID}
+	paused := client.Hold{Reason: client.Paused, Note: "Somebody paused it."}
 	var o output
 	w := watch{screen: &screen{out: &o}}
 	for i, step := range []struct {
-		is   httpapi.Subscriber
+		is   client.Subscriber
 		want string // said of it, without time and name
 	}{
 		{sub(1), ""},

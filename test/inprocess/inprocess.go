@@ -29,7 +29,7 @@ func Start(t testing.TB) string {
 		t.Fatal(err)
 	}
 	api, last := parts(t, redis.Addr())
-	stages, err := role.API(api, ln)
+	stages, err := role.API(t.Context(), api, ln, boot.Access{Keyless: true})
 	if err != nil {
 		t.Fatal(err)
 	}
