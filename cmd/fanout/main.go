@@ -9,10 +9,11 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/cli"
 	"github.com/fanout/fanout/internal/role"
 )
 
-type cli struct {
+type app struct {
 	Serve serveCmd `cmd:"" help:"Serve the API and the on-call page."`
 	Dev   devCmd   `cmd:"" help:"Run everything in one process, with demo receivers and events to watch."`
 
@@ -20,11 +21,16 @@ type cli struct {
 
 	Reseal resealCmd `cmd:"" help:"Seal the secrets of every subscriber under the first key."`
 
+	cli.Commands // run by cli.Run; here they are listed
+
 	Version kong.VersionFlag `help:"Print the version and exit."`
 }
 
 func main() {
-	var c cli
+	if args := os.Args[1:]; cli.Knows(args) {
+		os.Exit(cli.Run(context.Background(), args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	var c app
 	kctx := kong.Parse(&c, boot.Options(
 		"fanout turns each event into one durable, signed webhook per subscriber.\n\n"+
 			"To see it work: fanout dev", "127.0.0.1:8080")...)

@@ -1,0 +1,16 @@
+package cli
+
+// Commands are the commands that talk to the API. They are embedded in fanout's own
+// command line, which so lists them.
+type Commands struct {
+	Subscribers subscribersCmd `cmd:"" group:"Over the API" help:"Register endpoints, change them, see how they are served."`
+	Events      eventsCmd      `cmd:"" group:"Over the API" help:"Post events and see what became of them."`
+	Deliveries  deliveriesCmd  `cmd:"" group:"Over the API" help:"List, show, retry and cancel deliveries."`
+	Dead        deadCmd        `cmd:"" group:"Over the API" help:"List and show dead letters."`
+	Keys        keysCmd        `cmd:"" group:"Over the API" help:"Make, list and revoke keys of the API."`
+	Audit       auditCmd       `cmd:"" group:"Over the API" help:"Who changed what, when and why; newest first."`
+	Explain     explainCmd     `cmd:"" group:"Over the API" help:"Say in sentences what happened to a delivery and what comes next."`
+	Tail        tailCmd        `cmd:"" group:"Over the API" help:"Follow a subscriber's deliveries, a line for each change."`
+	Trigger     triggerCmd     `cmd:"" group:"Over the API" help:"Post a shipment event as a real one would be, to see what it does."`
+	Listen      listenCmd      `cmd:"" group:"Over the API" help:"Receive webhooks here and show them, well behaved or not."`
+}

@@ -1,0 +1,68 @@
+package cli
+
+import "strings"
+
+// shownExamples are what each command's --help shows; a test parses each of them.
+var shownExamples = map[string]string{
+	"subscribers ls": `fanout subscribers ls
+fanout subscribers ls --account=acme --all -o json | jq -r '.data[].url'`,
+	"subscribers show": `fanout subscribers show sub_01K8Z5`,
+	"subscribers create": `fanout subscribers create --url=https://example.com/hook --types='shipment.*'
+fanout subscribers create --url=https://example.com/hook --types=shipment.delivered --attribute='carrier=dhl|ups' --policy=max_attempts=5,attempt_timeout=5s
+fanout subscribers create --file=subscriber.json -o json | jq -r .secret > secret.txt`,
+	"subscribers patch": `fanout subscribers patch sub_01K8Z5 --url=https://example.com/new
+fanout subscribers patch sub_01K8Z5 --policy=max_in_flight=4 --classify=404=retry --reason='a slow week'`,
+	"subscribers rm": `fanout subscribers rm sub_01K8Z5
+fanout subscribers rm sub_01K8Z5 --yes --reason='the shop has closed'`,
+	"subscribers pause":  `fanout subscribers pause sub_01K8Z5 --reason='maintenance until noon'`,
+	"subscribers resume": `fanout subscribers resume sub_01K8Z5`,
+	"subscribers test": `fanout subscribers test sub_01K8Z5
+echo '{"hello": "world"}' | fanout subscribers test sub_01K8Z5 --data=-`,
+	"subscribers rotate-secret": `fanout subscribers rotate-secret sub_01K8Z5
+fanout subscribers rotate-secret sub_01K8Z5 --overlap=0s --reason='the old one leaked'`,
+	"subscribers schedule": `fanout subscribers schedule sub_01K8Z5
+fanout subscribers schedule sub_01K8Z5 --attempts=5`,
+	"subscribers stats": `fanout subscribers stats sub_01K8Z5 -o json`,
+	"events show":       `fanout events show evt_01K8Z5`,
+	"events post": `fanout events post --type=shipment.delivered --shipment=shp_1 --attribute=carrier=dhl
+fanout events post --file=event.json
+echo '{"signed_by": "reception"}' | fanout events post --id=evt_1 --type=shipment.delivered --shipment=shp_1 --data=-`,
+	"events batch": `fanout events batch shipments.ndjson
+zcat shipments.ndjson.gz | fanout events batch -o json`,
+	"deliveries ls": `fanout deliveries ls --event=evt_01K8Z5
+fanout deliveries ls --subscriber=sub_01K8Z5 --state=scheduled --limit=20`,
+	"deliveries show":   `fanout deliveries show dlv_0a1b`,
+	"deliveries retry":  `fanout deliveries retry dlv_0a1b --reason='the endpoint is back'`,
+	"deliveries cancel": `fanout deliveries cancel dlv_0a1b --reason='it was a test'`,
+	"dead ls": `fanout dead ls --limit=20
+fanout dead ls --subscriber=sub_01K8Z5 -o json | jq -r '.data[].reason' | sort | uniq -c`,
+	"dead show": `fanout dead show dlv_0a1b`,
+	"keys ls":   `fanout keys ls`,
+	"keys create": `fanout keys create --name='order service' --role=producer
+fanout keys create --name=acme --role=subscriber --account=acme --expires=720h -o json | jq -r .key > key.txt`,
+	"keys revoke": `fanout keys revoke key_01K8Z5
+fanout keys revoke key_01K8Z5 --yes --reason='it was in a log'`,
+	"keys self": `fanout keys self
+fanout keys self --key-file=key.txt`,
+	"audit": `fanout audit --limit=20
+fanout audit --target=sub_01K8Z5 -o json`,
+	"explain": `fanout explain dlv_0a1b
+fanout explain dlv_0a1b -o json | jq -r '.explanation[]'`,
+	"tail": `fanout tail sub_01K8Z5
+fanout tail sub_01K8Z5 -o json | jq -r 'select(.state == "dead") | .id'`,
+	"trigger": `fanout trigger shipment.delivered
+fanout trigger shipment.created --attribute=carrier=dhl,country=DE --count=100 --rate=10`,
+	"listen": `fanout listen --register='shipment.*'
+fanout listen --register=shipment.delivered --fail=30% --slow=2s
+fanout listen --addr=127.0.0.1:8089 --secret-file=secret.txt --status=503 --retry-after=10s`,
+}
+
+// examplesOf is what a command's help adds to its flags; its path begins with the
+// program's name.
+func examplesOf(path string) string {
+	text, ok := shownExamples[strings.TrimPrefix(path, "fanout ")]
+	if !ok {
+		return ""
+	}
+	return "Examples:\n\n  " + strings.ReplaceAll(text, "\n", "\n  ")
+}

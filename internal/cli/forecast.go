@@ -1,0 +1,177 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fanout/fanout/client"
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// next says what comes next, and why then.
+func (f facts) next(now time.Time) []string {
+	d := f.delivery
+	switch d.State {
+	case client.Delivered:
+		return []string{"Nothing: it is done."}
+	case client.Cancelled:
+		return []string{"Nothing: it is not sent any more."}
+	case client.Dead:
+		return []string{"Nothing by itself: a dead letter is sent again only if an operator redrives it. Its payload and its attempts are kept for 30 days after its end."}
+	case client.Leased:
+		said := []string{"The attempt ends by an answer, or by its timeout" + f.timeout() + "; if its worker is lost, another takes it up."}
+		return append(append(said, f.holds(now)...), f.end(now))
+	}
+	said := append(f.holds(now), f.due(now)...)
+	return append(said, f.end(now))
+}
+
+func (f facts) timeout() string {
+	if f.subscriber == nil {
+		return ""
+	}
+	return " of " + f.subscriber.Policy.AttemptTimeout.String()
+}
+
+func (f facts) onHold() bool {
+	return f.subscriber != nil && f.subscriber.Status != nil && len(f.subscriber.Status.Holds) > 0
+}
+
+// holds are what keeps everything from being sent to the subscriber.
+func (f facts) holds(now time.Time) (said []string) {
+	if !f.onHold() {
+		return nil
+	}
+	st := f.subscriber.Status
+	for _, h := range st.Holds {
+		line := fmt.Sprintf("The subscriber is on hold (%s). %s", h.Reason, h.Note)
+		if !h.Until.IsZero() {
+			line += fmt.Sprintf(" That time is %s.", when(h.Until, now))
+		}
+		switch h.Probe {
+		case "":
+		case f.delivery.ID:
+			line += " This very delivery is the probe."
+		default:
+			line += " The probe is " + h.Probe + "."
+		}
+		said = append(said, line)
+	}
+	if !st.OnHoldSince.IsZero() {
+		said = append(said, fmt.Sprintf("It is on hold since %s; %s wait for it, and waiting costs no attempt.", when(st.OnHoldSince, now), count(int(st.Pending), "delivery")))
+	}
+	return said
+}
+
+// due says when the next attempt is due, and where that time comes from.
+func (f facts) due(now time.Time) []string {
+	d := f.delivery
+	line := "The next attempt is due " + when(d.NextAttemptAt, now)
+	switch {
+	case d.NextAttemptAt.After(now) && f.onHold():
+		line += ", and goes only when the hold has ended"
+	case d.NextAttemptAt.After(now):
+	case f.onHold():
+		line += ": it would go now, but for the hold"
+	default:
+		line += ": it goes as soon as a worker has a slot for it"
+		if f.subscriber != nil && f.subscriber.Status != nil {
+			st := f.subscriber.Status
+			line += fmt.Sprintf(" and the subscriber has room (%d of at most %d requests are in flight", st.InFlight, st.InFlightCap)
+			if rate := f.subscriber.Policy.RatePerSecond; rate > 0 {
+				line += fmt.Sprintf(", %g a second", rate)
+			}
+			line += ")"
+		}
+	}
+	said := []string{line + "."}
+	if why := f.drawn(); why != "" {
+		said = append(said, why)
+	}
+	return said
+}
+
+// drawn says which window the wait was drawn from. The draw is the same on every
+// machine, so it can be told whether the due time is still the one that was drawn.
+func (f facts) drawn() string {
+	d := f.delivery
+	if d.Attempts == 0 && len(d.Evidence) == 0 {
+		return "It is the first attempt, which is due at once when the event is accepted."
+	}
+	if f.subscriber == nil || d.RedriveGeneration > 0 || len(d.Evidence) == 0 {
+		return ""
+	}
+	p := backoffOf(f.subscriber.Policy)
+	last := d.Evidence[len(d.Evidence)-1]
+	window, wait := delivery.Window(p, last.Attempt), delivery.Backoff(p, d.ID, last.Attempt)
+	why := fmt.Sprintf("After attempt %d the wait is drawn from a window of 0s to %s", last.Attempt, span(window))
+	asked := min(last.RetryAfter, client.Duration(f.subscriber.Policy.RetryAfterCap))
+	if time.Duration(asked) > wait {
+		wait = time.Duration(asked)
+		why += fmt.Sprintf("; the endpoint's Retry-After asked for more, %s", span(wait))
+	}
+	expected := last.StartedAt.Add(time.Duration(last.Duration) + wait)
+	const slack = 2 * time.Second // the verdict comes home a little after the answer
+	if off := d.NextAttemptAt.Sub(expected); off > slack || off < -slack {
+		return why + fmt.Sprintf(". The time that came of it (%s) is no longer what counts: it was moved since, as a retry by hand, a probe or another policy does.", stamp(expected))
+	}
+	if asked > 0 && wait == time.Duration(asked) {
+		return why + "."
+	}
+	return why + fmt.Sprintf(", and the draw was %s.", span(wait))
+}
+
+func backoffOf(p client.Policy) delivery.Policy {
+	return delivery.Policy{BackoffBase: delivery.Duration(p.BackoffBase), BackoffCap: delivery.Duration(p.BackoffCap)}
+}
+
+// end says when it is given up.
+func (f facts) end(now time.Time) string {
+	d := f.delivery
+	expires := fmt.Sprintf("when its next attempt would come after %s (%s)", stamp(d.ExpiresAt), ago(d.ExpiresAt, now))
+	if f.subscriber == nil || d.RedriveGeneration > 0 {
+		return "It is given up when its attempt budget is spent, or " + expires + ", whichever comes first. It is then a dead letter."
+	}
+	left := max(0, f.subscriber.Policy.MaxAttempts-d.Attempts)
+	return fmt.Sprintf("It is given up after attempt %d (%s left), or %s, whichever comes first. It is then a dead letter.",
+		f.subscriber.Policy.MaxAttempts, count(left, "attempt"), expires)
+}
+
+// options are the commands that make sense now.
+func (f facts) options() (said []string) {
+	d := f.delivery
+	add := func(why, command string) { said = append(said, fmt.Sprintf("- %s: %s", why, command)) }
+	pending := d.State == client.Scheduled || d.State == client.Leased
+	if pending && f.onHold() {
+		for _, h := range f.subscriber.Status.Holds {
+			switch h.Reason {
+			case client.Paused, client.Disabled, client.Breaker:
+				add(fmt.Sprintf("If the endpoint is well, end the hold (%s)", h.Reason), "fanout subscribers resume "+d.SubscriberID)
+			case client.Throttled:
+				add("Wait: the endpoint itself asked for the rest (throttled). What it is about", "fanout subscribers show "+d.SubscriberID)
+			}
+		}
+	}
+	switch d.State {
+	case client.Scheduled:
+		why := "Make it due now"
+		if f.onHold() {
+			why += ", for when the hold ends"
+		}
+		add(why, "fanout deliveries retry "+d.ID)
+		fallthrough
+	case client.Leased:
+		add("Give it up", "fanout deliveries cancel "+d.ID+" --reason=...")
+	case client.Dead:
+		add("See all that is kept of its attempts", "fanout dead show "+d.ID)
+		if f.subscriber != nil {
+			add("See whether the endpoint is well by now", "fanout subscribers test "+d.SubscriberID)
+		}
+	case client.Delivered:
+		add("If the receiver does not find it, look there for the webhook-id", d.ID)
+	}
+	if f.event != nil {
+		add("See the event and its other deliveries", "fanout events show "+d.EventID)
+	}
+	return said
+}

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fanout/fanout/client"
+)
+
+// tell says an error in words that its reader can act on, and returns the exit code.
+func (s *session) tell(ctx context.Context, err error) int {
+	var (
+		problem *client.Problem
+		bad     *usageError
+		said    *failedError
+	)
+	switch {
+	case errors.As(err, &bad):
+		s.note("fanout: %s", bad.text)
+		return exitUsage
+	case errors.As(err, &said):
+		if said.text != "" {
+			s.note("fanout: %s", said.text)
+		}
+		return exitFailed
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		s.note("fanout: interrupted")
+		return exitFailed
+	case errors.As(err, &problem):
+		s.tellProblem(problem)
+		if errors.Is(err, client.ErrUnavailable) {
+			return exitUnavailable
+		}
+		return exitFailed
+	case errors.Is(err, client.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		s.tellAway(err)
+		return exitUnavailable
+	}
+	s.note("fanout: %v", err)
+	return exitFailed
+}
+
+// tellProblem is the server's own sentence, then each thing that is wrong, then where
+// to find the request in its logs.
+func (s *session) tellProblem(p *client.Problem) {
+	sentence := p.Detail
+	if sentence == "" {
+		sentence = p.Title
+	}
+	s.note("fanout: %s", sentence)
+	for _, e := range p.Errors {
+		where := e.Pointer + e.Parameter
+		if where == "" {
+			where = "(the whole body)"
+		}
+		s.note("  %s: %s", where, e.Detail)
+	}
+	switch {
+	case errors.Is(p, client.ErrUnauthenticated):
+		s.note("  Set %s, or --key-file, to a key of this server (%s).", keyVariable, s.API)
+	case strings.HasPrefix(p.Code, "http_"): // a proxy's page, or another server
+		s.note("  Is %s a fanout API? Set --api or FANOUT_API.", s.API)
+	}
+	line := fmt.Sprintf("  %s", p.Code)
+	if p.Status != 0 {
+		line += fmt.Sprintf(", status %d", p.Status)
+	}
+	if p.RequestID != "" {
+		line += ", request " + p.RequestID
+	}
+	s.note("%s", line)
+}
+
+// tellAway says what was tried and what to set.
+func (s *session) tellAway(err error) {
+	s.note("fanout: %s gave no answer", s.API)
+	s.note("  tried: %v", err)
+	s.note("  Is the service running there? Set --api or FANOUT_API to its address, --timeout to wait for longer than %s;", s.Timeout)
+	s.note("  `fanout dev` starts one on this machine.")
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/fanout/fanout/client"
+	"github.com/fanout/fanout/examples"
+)
+
+// triggerCmd posts events as real ones would be.
+type triggerCmd struct {
+	Type      string            `arg:"" help:"Such as shipment.delivered." name:"type"`
+	ID        string            `help:"The event's id; left out, one is made." name:"id"`
+	Shipment  string            `help:"The shipment; left out, one is made." placeholder:"ID"`
+	Attribute map[string]string `help:"Attributes beside those of the sample, or instead." mapsep:"," placeholder:"NAME=VALUE"`
+	Data      string            `help:"File with the JSON of its data, - for stdin; left out, that of a sample." placeholder:"FILE"`
+	Count     int               `default:"1" help:"How many to post, each about a shipment of its own." placeholder:"1"`
+	Rate      float64           `help:"Events a second; default as fast as they are accepted." placeholder:"N"`
+}
+
+// Run posts them.
+func (l *triggerCmd) Run(ctx context.Context, s *session) error {
+	switch {
+	case l.Count < 1:
+		return usage("--count must be 1 or more")
+	case l.Count > 1 && l.ID != "":
+		return usage("--id is for one event, and --count asks for %d", l.Count)
+	case l.Rate < 0:
+		return usage("--rate must be above 0")
+	}
+	var data json.RawMessage
+	if l.Data != "" {
+		text, err := readFile(s, l.Data)
+		if err != nil {
+			return err
+		}
+		if data = text; !json.Valid(text) {
+			return usage("%s is not JSON", l.Data)
+		}
+	}
+	beat := pace(l.Rate)
+	defer beat.Stop()
+	var all []client.Receipt
+	told, deliveries := time.Now(), 0
+	for n := range l.Count {
+		if n > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-beat.C:
+			}
+		}
+		r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, l.event(data)) })
+		if err != nil {
+			s.note("%d of %d events were posted.", n, l.Count)
+			return err
+		}
+		all = append(all, r)
+		deliveries += r.Deliveries
+		if time.Since(told) >= progressEvery {
+			told = time.Now()
+			s.note("%d of %d events", n+1, l.Count)
+		}
+	}
+	return l.told(s, all, deliveries)
+}
+
+// pace ticks at a rate, or all the time.
+func pace(rate float64) *time.Ticker {
+	every := time.Nanosecond
+	if rate > 0 {
+		every = max(every, time.Duration(float64(time.Second)/rate))
+	}
+	return time.NewTicker(every)
+}
+
+func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) error {
+	s.looksAt(all[len(all)-1])
+	if s.json() {
+		if len(all) == 1 {
+			return s.document(s.answer.raw())
+		}
+		b, err := json.Marshal(map[string]any{"data": all})
+		if err != nil {
+			return fmt.Errorf("write the receipts: %w", err)
+		}
+		return s.document(b)
+	}
+	const many = 20
+	if len(all) <= many {
+		s.table(func(t *table) { receiptTable(t, all) })
+	}
+	if len(all) > 1 {
+		s.print("%d events, %d deliveries", len(all), deliveries)
+	}
+	return nil
+}
+
+// event is a sample of the type under an id, a shipment and a time of its own.
+func (l *triggerCmd) event(data json.RawMessage) client.Event {
+	e := sample(l.Type).event()
+	e.ID, e.Type, e.OccurredAt = l.ID, l.Type, time.Now().UTC()
+	if e.ID == "" {
+		e.ID = client.NewID()
+	}
+	if e.ShipmentID = l.Shipment; e.ShipmentID == "" {
+		e.ShipmentID = fmt.Sprintf("shp_%07d", rand.IntN(10_000_000)) //nolint:gosec // a name, no secret
+	}
+	e.Attributes = maps.Clone(e.Attributes)
+	if e.Attributes == nil {
+		e.Attributes = map[string]string{}
+	}
+	maps.Copy(e.Attributes, l.Attribute)
+	if data != nil {
+		e.Data = data
+	}
+	return e
+}
+
+// sample picks one of the demo's events: one of this type, or else a parcel that is
+// somewhere, for a type that is new.
+func sample(kind string) eventFile {
+	var of, others []eventFile
+	for line := range bytes.Lines(examples.Shipments) {
+		var f eventFile
+		if err := json.Unmarshal(line, &f); err != nil {
+			continue // a test reads them all
+		}
+		switch f.Type {
+		case kind:
+			of = append(of, f)
+		case "shipment.in_transit":
+			others = append(others, f)
+		}
+	}
+	if len(of) == 0 {
+		of = others
+	}
+	return of[rand.IntN(len(of))] //nolint:gosec // any will do
+}
