@@ -85,6 +85,31 @@ type Attempt struct {
 	Worker  string `json:"worker,omitempty"`
 	Version string `json:"version,omitempty"`
 	TraceID string `json:"trace_id,omitempty"`
+	// Phases say where the time went; nil if no request was made.
+	Phases *Phases `json:"phases,omitempty"`
+	// Terms are what held for it. They are kept with the attempt that a delivery died of.
+	Terms *Terms `json:"terms,omitempty"`
+}
+
+// Phases of a request, in ms. One that did not happen, as on a connection that was kept
+// alive, is 0.
+type Phases struct {
+	DNS       float64 `json:"dns_ms"`
+	Dial      float64 `json:"dial_ms"`
+	TLS       float64 `json:"tls_ms"`
+	FirstByte float64 `json:"first_byte_ms"` // from the request written to the answer's first byte
+	Body      float64 `json:"body_ms"`
+	Reused    bool    `json:"reused"` // the connection
+}
+
+// Terms are what held for an attempt: where it was sent, with which headers, and under
+// which policy.
+type Terms struct {
+	Origin  string            `json:"origin"`  // scheme and host of the endpoint
+	Headers map[string]string `json:"headers"` // as sent, the subscriber's own without their values
+	Class   string            `json:"class"`
+	Version int64             `json:"subscriber_version"`
+	Policy  Policy            `json:"policy"`
 }
 
 // Lane is the queue that a delivery waits in; each lane has its own share of a

@@ -19,6 +19,7 @@ import (
 // trial is one attempt, from its lease to what came of it.
 type trial struct {
 	*lease
+	sub    *subscriber.Subscriber // nil if it could not be read
 	class  string
 	policy delivery.Policy
 	// body is nil when the payload is missing.
@@ -95,7 +96,7 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 		}
 		sub = known
 		crash.Point("dispatcher.config.read")
-		t.class, t.policy = sub.Class, sub.Policy
+		t.sub, t.class, t.policy = sub, sub.Class, sub.Policy
 		body, err := d.bodies.of(ctx, t.Delivery)
 		if err != nil {
 			return err

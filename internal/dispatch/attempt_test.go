@@ -147,6 +147,9 @@ func TestDeadLetters(t *testing.T) {
 				if n := len(r.requestsOf(id)); n != c.sent {
 					t.Errorf("%d requests, want %d", n, c.sent)
 				}
+				if got := lastAttempt(t, rec).Terms; got == nil || got.Origin != "https://example.com" || got.Class != "standard" || got.Policy.MaxAttempts == 0 {
+					t.Errorf("its terms: %+v", got)
+				}
 				if len(rec.evidence) != 1 {
 					t.Errorf("%d attempts kept", len(rec.evidence))
 				}
@@ -176,6 +179,16 @@ func TestRedrivenPayload(t *testing.T) {
 			t.Errorf("sent %+v", got)
 		}
 	})
+}
+
+func lastAttempt(t *testing.T, rec record) (a delivery.Attempt) {
+	t.Helper()
+	if n := len(rec.evidence); n > 0 {
+		if err := json.Unmarshal(rec.evidence[n-1], &a); err != nil {
+			t.Error(err)
+		}
+	}
+	return a
 }
 
 // A success is a fact, whatever the counters say.

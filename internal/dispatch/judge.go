@@ -3,10 +3,12 @@ package dispatch
 import (
 	"encoding/json"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
+	"github.com/fanout/fanout/internal/webhook"
 )
 
 // judge makes verdicts, for this worker's own attempts and for the leases of dead
@@ -44,18 +46,45 @@ func (j *judge) verdict(t *trial, decision delivery.Decision) schedule.Verdict {
 	// A success at once leaves nothing to explain, and most are that: its record
 	// is all that it costs.
 	if t.answer.Outcome != delivery.OK || t.again() {
-		v.Attempt = j.evidence(delivery.Attempt{
+		a := delivery.Attempt{
 			Number: t.Attempts, Fence: t.Fence(),
 			StartedAt: t.startedAt.UnixMilli(), Duration: t.answer.Duration.Milliseconds(),
 			Outcome: t.answer.Outcome, Status: t.answer.Status,
 			Error: t.answer.Err, Excerpt: t.answer.Excerpt, RetryAfter: t.answer.RetryAfter.Milliseconds(),
-			Worker: j.worker, Version: j.version, TraceID: t.traceID,
-		})
+			Worker: j.worker, Version: j.version, TraceID: t.traceID, Phases: phasesOf(t.answer),
+		}
+		if decision.Next == delivery.Dead && t.sub != nil {
+			a.Terms = &delivery.Terms{
+				Origin: origin(t.sub.URL), Headers: t.answer.Headers, Class: t.class, Version: t.sub.Version, Policy: t.policy,
+			}
+		}
+		v.Attempt = j.evidence(a)
 	}
 	if decision.Next == delivery.Dead {
 		v.Body = t.body
 	}
 	return v
+}
+
+// phasesOf says where an answer's time went; nil if nothing was sent.
+func phasesOf(a webhook.Answer) *delivery.Phases {
+	if a.Phases == (webhook.Phases{}) {
+		return nil
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return &delivery.Phases{
+		DNS: ms(a.Phases.DNS), Dial: ms(a.Phases.Dial), TLS: ms(a.Phases.TLS),
+		FirstByte: ms(a.Phases.FirstByte), Body: ms(a.Phases.Body), Reused: a.Phases.Reused,
+	}
+}
+
+// origin is scheme and host: what follows in an endpoint's URL may hold its token.
+func origin(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return ""
+	}
+	return u.Scheme + "://" + u.Host
 }
 
 // reclaim is what settles a lease in place of its worker. The evidence names no

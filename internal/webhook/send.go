@@ -104,6 +104,9 @@ type Answer struct {
 	Phases   Phases
 
 	cut bool // the body went on beyond what was read of it
+	// Headers are those that were sent with what failed, the subscriber's own without
+	// their values; nil for a success.
+	Headers map[string]string
 }
 
 // Sender makes attempts. It is safe for concurrent use.
@@ -239,8 +242,24 @@ func (s *Sender) Send(ctx context.Context, r Request) Answer {
 	a.Phases, _, _ = trace.look()
 	if a.Outcome != delivery.OK {
 		a.scrub(req, r.Secrets, r.Headers)
+		if req != nil {
+			a.Headers = shown(req.Header, r.Headers)
+		}
 	}
 	return a
+}
+
+// shown are headers as evidence: the subscriber's own without their values, which are
+// its secrets.
+func shown(sent http.Header, own map[string]string) map[string]string {
+	out := make(map[string]string, len(sent))
+	for name := range sent {
+		out[name] = sent.Get(name)
+	}
+	for name := range own {
+		out[http.CanonicalHeaderKey(name)] = "***"
+	}
+	return out
 }
 
 // errRequest is a request that cannot be built.
