@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -46,11 +47,17 @@ func decode(r *http.Request, v any) error {
 	return decodeText(body, v)
 }
 
-// decodeOptional is decode for a request that may come without a body.
+// decodeOptional is decode for a request that may come without a body. Whether it has
+// one shows when it is read: its length need not be told before.
 func decodeOptional(r *http.Request, v any) error {
-	if r.ContentLength == 0 {
+	first := bufio.NewReader(r.Body)
+	if _, err := first.Peek(1); errors.Is(err, io.EOF) {
 		return nil
 	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{first, r.Body}
 	return decode(r, v)
 }
 

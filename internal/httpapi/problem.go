@@ -226,7 +226,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
 	}
 	if f.code == ProblemCodeUnauthenticated {
-		h.Set("Www-Authenticate", challenge)
+		h.Set("WWW-Authenticate", challenge)
 	}
 	p := problemOf(r, f)
 	write(w, p.Status, "application/problem+json", p)

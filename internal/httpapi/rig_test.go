@@ -207,6 +207,7 @@ type rig struct {
 	views  *fakeViews
 	memory *subtest.Memory
 	log    *syncBuffer
+	key    string // sent with every request, if any
 }
 
 func newRig(t *testing.T, change ...func(*Deps)) *rig {
@@ -269,6 +270,9 @@ func (r *rig) send(method, path, body string, headers ...string) (answer, error)
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if r.key != "" {
+		req.Header.Set("Authorization", "Bearer "+r.key)
 	}
 	for _, h := range headers {
 		name, value, ok := strings.Cut(h, ": ")
