@@ -206,6 +206,9 @@ func testSealed(t *testing.T, b bundle) {
 
 func testReseal(t *testing.T, b bundle) {
 	subs := []subscriber.Subscriber{secretive(t, b, b.store), secretive(t, b, b.sealing(t, "k1")), secretive(t, b, b.sealing(t, "k2"))}
+	d := subscriber.NewDirectory(b.Backend, subscriber.WithKeyring(Keyring(t, "k2")))
+	_, err := d.At(b.ctx, subs[1].ID, subs[1].Version)
+	wantErr(t, "at, before", err, subscriber.ErrUnreadable)
 	store := b.sealing(t, "k2", "k1")
 	pages := 0
 	got := must(store.Reseal(b.ctx, func(subscriber.ResealResult) { pages++ }))(t)
@@ -216,6 +219,11 @@ func testReseal(t *testing.T, b bundle) {
 	if again != (subscriber.ResealResult{Already: 3}) {
 		t.Errorf("a second time: %+v", again)
 	}
+	for range 2 { // read, and remembered
+		if got := must(d.At(b.ctx, subs[1].ID, subs[1].Version+1))(t); got.URL != subs[1].URL {
+			t.Error("resealed, and still not opened")
+		}
+	}
 	only := b.sealing(t, "k2")
 	for _, s := range subs {
 		now := must(only.Get(b.ctx, s.ID))(t)
@@ -225,7 +233,7 @@ func testReseal(t *testing.T, b bundle) {
 		}
 	}
 	lost := secretive(t, b, b.sealing(t, "k3"))
-	got, err := only.Reseal(b.ctx, nil)
+	got, err = only.Reseal(b.ctx, nil)
 	if !errors.Is(err, subscriber.ErrUnreadable) || got != (subscriber.ResealResult{Already: 3, Unreadable: 1}) || !strings.Contains(err.Error(), lost.ID) {
 		t.Errorf("with one that cannot be opened: %+v, %v", got, err)
 	}
