@@ -1,19 +1,14 @@
 package loadtest
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"time"
 
+	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
-	"github.com/fanout/fanout/internal/subscriber"
 )
 
 // callTimeout bounds one call of the API.
@@ -32,32 +27,10 @@ func get(ctx context.Context, url string) (*http.Response, error) {
 	return caller.Do(req)
 }
 
-// call posts to the API, and reads the answer into out unless that is nil.
-func call(ctx context.Context, base, path string, in []byte, out any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+path, bytes.NewReader(in))
-	if err != nil {
-		return err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := caller.Do(req)
-	if err != nil {
-		if ue := (*url.Error)(nil); errors.As(err, &ue) {
-			err = ue.Err // it repeats the URL
-		}
-		return fmt.Errorf("POST %s: %w", path, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return fmt.Errorf("POST %s: read the answer: %w", path, err)
-	}
-	if resp.StatusCode/100 != 2 {
-		return fmt.Errorf("POST %s: %d %s", path, resp.StatusCode, b)
-	}
-	if out == nil {
-		return nil
-	}
-	return json.Unmarshal(b, out)
+// newClient calls the API as any program does, but once: what is repeated, and how
+// long each call took, is counted here.
+func newClient(base string) (*client.Client, error) {
+	return client.New(base, "", client.WithRetries(0), client.WithAttemptTimeout(callTimeout), client.WithTransport(caller.Transport))
 }
 
 // Subscribers filter on the attribute audience: it names one group, or everyone.
@@ -66,29 +39,30 @@ const (
 	everyone = "everyone"
 )
 
-// registration is what registers a subscriber, every field of its policy set.
-type registration struct {
-	Account string            `json:"account"`
-	Name    string            `json:"name"`
-	URL     string            `json:"url"`
-	Filter  subscriber.Filter `json:"filter"`
-	Policy  delivery.Policy   `json:"policy"`
-}
-
 // register makes a subscriber of an endpoint. It takes events that are for its
 // group, and those for everyone.
-func register(ctx context.Context, base string, e *endpoint, p delivery.Policy) error {
-	body, err := json.Marshal(registration{
-		Account: "loadtest", Name: e.group.name, URL: e.url, Policy: p,
-		Filter: subscriber.Filter{Types: []string{"*"}, Attributes: map[string][]string{audience: {e.group.name, everyone}}},
+func register(ctx context.Context, api *client.Client, e *endpoint, p delivery.Policy) error {
+	policy, err := input(p)
+	if err != nil {
+		return fmt.Errorf("register a subscriber: %w", err)
+	}
+	created, err := api.CreateSubscriber(ctx, client.SubscriberInput{
+		Account: new("loadtest"), Name: &e.group.name, URL: &e.url, Policy: policy,
+		Filter: &client.Filter{Types: []string{"*"}, Attributes: map[string][]string{audience: {e.group.name, everyone}}},
 	})
 	if err != nil {
 		return fmt.Errorf("register a subscriber: %w", err)
 	}
-	var created httpapi.SubscriberCreated
-	if err := call(ctx, base, "/v1/subscribers", body, &created); err != nil {
-		return fmt.Errorf("register a subscriber: %w", err)
-	}
 	e.subscriber = created.ID
 	return nil
+}
+
+// input is a policy as the API takes it, every field set.
+func input(p delivery.Policy) (*client.PolicyInput, error) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		return nil, err
+	}
+	var in client.PolicyInput
+	return &in, json.Unmarshal(b, &in)
 }

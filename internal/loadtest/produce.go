@@ -9,8 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fanout/fanout/internal/delivery"
-	"github.com/fanout/fanout/internal/httpapi"
+	"github.com/fanout/fanout/client"
 )
 
 // persistFor is how long a post is repeated. It has an id, so that is safe.
@@ -31,7 +30,7 @@ func (e event) reaches(g *group) bool { return e.audience == everyone || e.audie
 
 // producer posts events.
 type producer struct {
-	base   string
+	api    *client.Client
 	origin time.Time
 	want   func(audience string) int // how many subscribers an event is for
 
@@ -51,10 +50,9 @@ func (p *producer) post(ctx context.Context, to string, at time.Duration) {
 	p.next++
 	id := fmt.Sprintf("load-%07d", p.next)
 	p.mu.Unlock()
-	now := p.origin.Add(at).UTC().Format(time.RFC3339Nano)
-	err := p.submit(ctx, delivery.Event{
-		ID: id, Type: "shipment.updated", ShipmentID: "shp_" + id, OccurredAt: now,
-		Attributes: map[string]string{audience: to}, Data: []byte(`{"note":"` + filling + `"}`),
+	err := p.submit(ctx, client.Event{
+		ID: id, Type: "shipment.updated", ShipmentID: "shp_" + id, OccurredAt: p.origin.Add(at).UTC(),
+		Attributes: map[string]string{audience: to}, Data: json.RawMessage(`{"note":"` + filling + `"}`),
 	}, to, at)
 	if err != nil {
 		p.mu.Lock()
@@ -65,19 +63,13 @@ func (p *producer) post(ctx context.Context, to string, at time.Duration) {
 	}
 }
 
-func (p *producer) submit(ctx context.Context, e delivery.Event, to string, at time.Duration) error {
-	body, err := json.Marshal(httpapi.EventInput{
-		ID: &e.ID, Type: e.Type, ShipmentID: e.ShipmentID, OccurredAt: e.OccurredAt,
-		Attributes: e.Attributes, Data: e.Data,
-	})
-	if err != nil {
-		return fmt.Errorf("post an event: %w", err)
-	}
+func (p *producer) submit(ctx context.Context, e client.Event, to string, at time.Duration) error {
 	limit, cancel := context.WithTimeout(ctx, persistFor)
 	defer cancel()
-	var receipt httpapi.EventReceipt
+	var receipt client.Receipt
 	for {
-		if err = call(limit, p.base, "/v1/events", body, &receipt); err == nil {
+		var err error
+		if receipt, err = p.api.Post(limit, e); err == nil {
 			break
 		}
 		p.mu.Lock()

@@ -65,7 +65,10 @@ func play(ctx context.Context, o Options, s scenario) (_ Result, err error) {
 		return Result{}, fmt.Errorf("%s: %w", s.name, err)
 	}
 	defer func() { err = errors.Join(err, svc.stop(ctx)) }()
-	r := newRun(o, s.name, svc)
+	r, err := newRun(o, s.name, svc)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", s.name, err)
+	}
 	defer r.close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -83,11 +86,15 @@ func play(ctx context.Context, o Options, s scenario) (_ Result, err error) {
 	return r.result()
 }
 
-func newRun(o Options, name string, svc *service) *run {
+func newRun(o Options, name string, svc *service) (*run, error) {
+	api, err := newClient("http://" + svc.api.addr)
+	if err != nil {
+		return nil, err
+	}
 	origin := time.Now()
 	r := &run{opts: o, name: name, origin: origin, svc: svc, scraper: newScraper(origin, svc)}
-	r.producer = &producer{base: "http://" + svc.api.addr, origin: origin, want: r.audience}
-	return r
+	r.producer = &producer{api: api, origin: origin, want: r.audience}
+	return r, nil
 }
 
 func (r *run) close() {
@@ -144,7 +151,7 @@ func (r *run) enter(ctx context.Context, c cast) (*group, error) {
 		c.policy = delivery.DefaultPolicy()
 	}
 	for _, e := range g.endpoints {
-		if err := register(ctx, r.base, e, c.policy); err != nil {
+		if err := register(ctx, r.api, e, c.policy); err != nil {
 			return nil, err
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/fanout/fanout/client"
 )
 
 // scenario is a play.
@@ -119,8 +121,8 @@ func playBacklog(ctx context.Context, r *run) error {
 	if err != nil {
 		return err
 	}
-	subscriber := "/v1/subscribers/" + big.endpoints[0].subscriber
-	if err := call(ctx, r.base, subscriber+"/pause", nil, nil); err != nil {
+	subscriber := big.endpoints[0].subscriber
+	if _, err := r.api.PauseSubscriber(ctx, subscriber, client.If{}); err != nil {
 		return err
 	}
 	r.flood(ctx, big.name, n, 32)
@@ -130,7 +132,7 @@ func playBacklog(ctx context.Context, r *run) error {
 	}
 	r.measure()
 	r.mark("resumed")
-	if err := call(ctx, r.base, subscriber+"/resume", nil, nil); err != nil {
+	if _, err := r.api.ResumeSubscriber(ctx, subscriber, client.If{}); err != nil {
 		return err
 	}
 	if err := pause(ctx, r.of(time.Minute, 10*time.Second)); err != nil {
