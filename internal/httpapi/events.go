@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -116,6 +117,9 @@ func (s *server) ownEvent(r *http.Request, id string) (schedule.Event, []string,
 	}
 	noteOf(r).id("event_id", id)
 	e, err := s.deps.Views.Event(r.Context(), id)
+	if errors.Is(err, schedule.ErrNotFound) {
+		return schedule.Event{}, nil, notFound("event") // the words of below: they must not tell the two apart
+	}
 	if err != nil {
 		return schedule.Event{}, nil, fmt.Errorf("get event: %w", err)
 	}

@@ -208,7 +208,10 @@ func TestAccountsAreApart(t *testing.T) {
 		if got.Detail != want.Detail {
 			t.Errorf("%s: another's gives %q, an unknown one %q", name, got.Detail, want.Detail)
 		}
-		if a := k.as(access.Subscriber, method, k.paths(k.mine, "evt_mine", k.myDelivery).Replace(path), body); a.status >= 300 && method == "GET" {
+		if method != http.MethodGet {
+			continue // what they do to its own has tests of its own
+		}
+		if a := k.as(access.Subscriber, method, k.paths(k.mine, "evt_mine", k.myDelivery).Replace(path), ""); a.status != 200 {
 			t.Errorf("%s of its own: %d %s", name, a.status, a.body)
 		}
 	}
