@@ -1,0 +1,185 @@
+package client_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/fanout/fanout/client"
+	"github.com/fanout/fanout/test/inprocess"
+)
+
+// withToken is another client of the same server.
+func withToken(t *testing.T, url, token string, o ...client.Option) *client.Client {
+	t.Helper()
+	c, err := client.New(url, token, o...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// 2,001 events in three requests, one of them bad and one posted before: each has its
+// own fate, and to post them all again adds nothing.
+func TestBatchForReal(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := newClient(t, inprocess.Start(t))
+	events := make([]client.Event, 2001)
+	for i := range events {
+		events[i] = event("")
+		events[i].ID = client.NewID()
+	}
+	events[1500].Type = "Not Dotted"
+	if _, err := c.Post(ctx, events[7]); err != nil {
+		t.Fatal(err)
+	}
+	r, err := c.PostBatch(ctx, events)
+	if err != nil || r.Accepted != 1999 || r.Duplicates != 1 || r.Refused != 1 || !r.Results[7].Duplicate {
+		t.Fatalf("%d accepted, %d duplicates, %d refused, %v", r.Accepted, r.Duplicates, r.Refused, err)
+	}
+	if bad := r.Results[1500]; !errors.Is(bad.Problem, client.ErrInvalid) || bad.Problem.Errors[0].Pointer != "/type" || bad.ID != events[1500].ID {
+		t.Errorf("%+v, %+v", bad, bad.Problem)
+	}
+	if r, err = c.PostBatch(ctx, events); err != nil || r.Accepted != 0 || r.Duplicates != 2000 {
+		t.Errorf("again: %d accepted, %d duplicates, %v", r.Accepted, r.Duplicates, err)
+	}
+}
+
+// A key may do what its role says, at its rate, until it is revoked; and who did what
+// stands in the audit.
+func TestKeysForReal(t *testing.T) {
+	t.Parallel()
+	ctx := client.WithReason(t.Context(), "ticket 4711")
+	url := inprocess.Start(t)
+	admin := newClient(t, url)
+	key, err := admin.CreateKey(ctx, client.NewKey{Name: "warehouse", Role: client.RoleProducer, RatePerSecond: 1})
+	if err != nil || key.Token == "" || key.Role != client.RoleProducer {
+		t.Fatalf("%v, %v", key.ID, err)
+	}
+	producer := withToken(t, url, key.Token, client.WithRetries(0))
+	if who, err := producer.Self(ctx); err != nil || who.ID != key.ID || who.Role != client.RoleProducer {
+		t.Errorf("%+v, %v", who, err)
+	}
+	_, err = withToken(t, url, key.Token).ListSubscribers(ctx, client.SubscriberFilter{}, client.Page{})
+	if !errors.Is(err, client.ErrForbidden) {
+		t.Errorf("a producer reads subscribers: %v", err)
+	}
+	limited := false
+	for range 10 {
+		_, err := producer.Self(ctx)
+		limited = limited || errors.Is(err, client.ErrLimited)
+	}
+	if !limited {
+		t.Error("ten calls within a second of a key of one a second")
+	}
+	if _, err := withToken(t, url, key.Token).Post(ctx, event("")); err != nil { // waits for its turn
+		t.Errorf("with retries: %v", err)
+	}
+	if _, err := withToken(t, url, "fok_nobody").Self(ctx); !errors.Is(err, client.ErrUnauthenticated) {
+		t.Errorf("a stranger: %v", err)
+	}
+	for range 2 {
+		if k, err := admin.RevokeKey(ctx, key.ID); err != nil || k.RevokedAt.IsZero() {
+			t.Errorf("%+v, %v", k, err)
+		}
+	}
+	if _, err := producer.Self(ctx); !errors.Is(err, client.ErrUnauthenticated) {
+		t.Errorf("revoked: %v", err)
+	}
+	if k, err := admin.GetKey(ctx, key.ID); err != nil || k.Name != "warehouse" {
+		t.Errorf("%+v, %v", k, err)
+	}
+	n := 0
+	for k, err := range admin.Keys(ctx) {
+		if err != nil || k.ID != key.ID {
+			t.Errorf("%+v, %v", k, err)
+		}
+		n++
+	}
+	made := 0
+	for e, err := range admin.Audit(ctx, client.AuditFilter{Target: key.ID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Action == "createKey" && e.Reason == "ticket 4711" && e.Actor.Role == client.RoleAdmin && e.RequestID != "" {
+			made++
+		}
+	}
+	if n != 1 || made != 1 {
+		t.Errorf("%d keys, %d entries of its making", n, made)
+	}
+}
+
+// What an operator does to deliveries, and a subscriber's owner to its secrets.
+func TestRepairForReal(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := newClient(t, inprocess.Start(t))
+	e := newEndpoint(t, http.StatusOK)
+	sub, err := c.CreateSubscriber(ctx, client.SubscriberInput{
+		URL: &e.URL, Policy: policy(), Paused: new(true), Headers: map[string]string{"X-Team": "parcels"},
+	})
+	if err != nil || sub.Headers["X-Team"] != "***" || len(sub.Secrets) != 1 {
+		t.Fatalf("%+v, %v", sub.Headers, err)
+	}
+	for range 2 {
+		if _, err := c.Post(ctx, event("")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var waiting []string
+	until(t, "both wait", func() bool {
+		waiting = nil
+		for d, err := range c.Deliveries(ctx, client.DeliveryFilter{SubscriberID: sub.ID, State: client.Pending}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			waiting = append(waiting, d.ID)
+		}
+		return len(waiting) == 2
+	})
+	for range 2 { // again is safe
+		if d, err := c.CancelDelivery(ctx, waiting[0], "not wanted"); err != nil || d.State != client.Cancelled {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+	if d, err := c.RetryDelivery(ctx, waiting[1]); err != nil || d.State != client.Scheduled {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := c.RetryDelivery(ctx, waiting[0]); !errors.Is(err, client.ErrConflict) {
+		t.Errorf("a cancelled one: %v", err)
+	}
+	if stats, err := c.GetSubscriberStats(ctx, sub.ID); err != nil || stats.Pending != 1 || len(stats.Holds) != 1 || stats.Holds[0].Reason != client.Paused {
+		t.Errorf("%+v, %v", stats, err)
+	}
+	preview, err := c.PreviewSchedule(ctx, sub.ID, 2)
+	if err != nil || len(preview.Attempts) != 2 || preview.Attempts[1].Window != client.Duration(10*time.Millisecond) || preview.End.Note == "" {
+		t.Errorf("%+v, %v", preview, err)
+	}
+
+	rotated, err := c.RotateSecret(ctx, sub.ID, client.Rotation{Overlap: new(client.Duration(time.Hour))})
+	if err != nil || rotated.Secret == "" || rotated.Secret == sub.Secret || len(rotated.Secrets) != 2 {
+		t.Errorf("%d secrets, %v", len(rotated.Secrets), err)
+	}
+	if _, err := c.ResumeSubscriber(ctx, sub.ID, client.If{}); err != nil {
+		t.Fatal(err)
+	}
+	test, err := c.TestSubscriber(ctx, sub.ID, client.TestEvent{Data: json.RawMessage(`{"hello":1}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{waiting[1], test.DeliveryID} {
+		until(t, "it is delivered", func() bool {
+			d, err := c.GetDelivery(context.WithoutCancel(ctx), id)
+			return err == nil && d.State == client.Delivered
+		})
+	}
+	if n := e.seen(); n != 2 {
+		t.Errorf("%d deliveries came", n)
+	}
+}
