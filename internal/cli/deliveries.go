@@ -97,7 +97,7 @@ func deliveryRows(t *table, d client.Delivery, now time.Time) {
 	t.maybe("ended", when(d.EndedAt, now))
 	t.row("expires", when(d.ExpiresAt, now))
 	t.row("attempts", fmt.Sprint(d.Attempts))
-	t.row("delivery count", fmt.Sprintf("%d leases (%d handed back unsent, %d lost with their worker)", d.DeliveryCount, d.Releases, d.LeaseLosses))
+	t.row("delivery count", fmt.Sprintf("%s (%d handed back unsent, %d lost with their worker)", count(int(d.DeliveryCount), "lease", "leases"), d.Releases, d.LeaseLosses))
 	if d.RedriveGeneration > 0 {
 		t.row("redrives", fmt.Sprint(d.RedriveGeneration))
 	}

@@ -166,9 +166,9 @@ func (l *eventsPost) event(s *session) (client.Event, error) {
 }
 
 func receiptTable(t *table, all []client.Receipt) {
-	t.header("EVENT", "DELIVERIES", "ACCEPTED", "")
+	t.header("EVENT", "DELIVERIES", "ACCEPTED", "NEW")
 	for _, r := range all {
-		again := "new"
+		again := "yes"
 		if r.Duplicate {
 			again = "accepted before"
 		}

@@ -58,7 +58,7 @@ func (f facts) holds(now time.Time) (said []string) {
 		said = append(said, line)
 	}
 	if !st.OnHoldSince.IsZero() {
-		said = append(said, fmt.Sprintf("It is on hold since %s; %s wait for it, and waiting costs no attempt.", when(st.OnHoldSince, now), count(int(st.Pending), "delivery")))
+		said = append(said, fmt.Sprintf("It is on hold since %s; %s for it, and waiting costs no attempt.", when(st.OnHoldSince, now), count(int(st.Pending), "delivery waits", "deliveries wait")))
 	}
 	return said
 }
@@ -134,7 +134,7 @@ func (f facts) end(now time.Time) string {
 	}
 	left := max(0, f.subscriber.Policy.MaxAttempts-d.Attempts)
 	return fmt.Sprintf("It is given up after attempt %d (%s left), or %s, whichever comes first. It is then a dead letter.",
-		f.subscriber.Policy.MaxAttempts, count(left, "attempt"), expires)
+		f.subscriber.Policy.MaxAttempts, count(left, "attempt", "attempts"), expires)
 }
 
 // options are the commands that make sense now.

@@ -210,6 +210,8 @@ func span(d time.Duration) string {
 		return fmt.Sprintf("%d%s%d%s", n, big, m, small)
 	}
 	switch {
+	case d < time.Millisecond && d != 0:
+		return "under 1ms"
 	case d < time.Second:
 		return fmt.Sprintf("%dms", d.Milliseconds())
 	case d < 10*time.Second:

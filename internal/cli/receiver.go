@@ -154,10 +154,18 @@ func (r *receiver) print(one received, a answer) {
 		name = "(no webhook-id)"
 	}
 	r.s.print("%s", clean(fmt.Sprintf("%s  %s  attempt %d%s  age %s  %s  %s  -> %s", one.At.Format("15:04:05Z"), oneLine(name, 80),
-		one.Attempt, times, span(time.Duration(one.AgeSeconds*float64(time.Second))), oneLine(one.Type, 80), verified, a)))
+		one.Attempt, times, age(one), oneLine(one.Type, 80), verified, a)))
 	if r.flags.BodyLimit > 0 {
 		r.s.print("%s", indent(one, r.flags.BodyLimit))
 	}
+}
+
+// age is by the whole seconds of webhook-timestamp, so it is not told finer.
+func age(one received) string {
+	if one.AgeSeconds < 1 {
+		return "under 1s"
+	}
+	return span(time.Duration(one.AgeSeconds) * time.Second)
 }
 
 // indent is a body for a person, up to so many bytes of it.

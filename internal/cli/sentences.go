@@ -49,7 +49,7 @@ func (f facts) where(now time.Time) string {
 	case client.Dead:
 		return fmt.Sprintf("%s and is dead since %s: %s.", accepted, when(d.EndedAt, now), f.death())
 	case client.Cancelled:
-		return fmt.Sprintf("%s and cancelled %s, after %s.", accepted, when(d.EndedAt, now), count(d.Attempts, "attempt"))
+		return fmt.Sprintf("%s and cancelled %s, after %s.", accepted, when(d.EndedAt, now), count(d.Attempts, "attempt", "attempts"))
 	case client.Leased:
 		return fmt.Sprintf("%s. A worker is sending it at this moment, as attempt %d%s.", accepted, d.Attempts, f.budget())
 	case client.Scheduled:
@@ -69,7 +69,7 @@ func (f facts) budget() string {
 // death is why it ended: by its reason, or by what can be seen.
 func (f facts) death() string {
 	d := f.delivery
-	last := "its last attempt ended in " + outcome(d.LastOutcome, d.LastStatus)
+	last := "at the last of its attempts " + meaning(d.LastOutcome, d.LastStatus)
 	switch delivery.Outcome(f.reason) {
 	case "":
 		if d.LastOutcome == "" {
@@ -77,7 +77,7 @@ func (f facts) death() string {
 		}
 		return last
 	case delivery.Exhausted:
-		return fmt.Sprintf("all of its %s failed, and %s", count(d.Attempts, "attempt"), last)
+		return fmt.Sprintf("its budget of %s is spent, and %s", count(d.Attempts, "attempt", "attempts"), last)
 	case delivery.Expired:
 		if d.LastOutcome == "" {
 			return "its time (until " + stamp(d.ExpiresAt) + ") ran out before any attempt"
@@ -99,7 +99,7 @@ func (f facts) attempts(now time.Time) (said []string) {
 		failed--
 	}
 	if n := failed - len(d.Evidence); n > 0 {
-		said = append(said, fmt.Sprintf("- Of %s that failed the evidence is not kept.", count(n, "earlier attempt")))
+		said = append(said, fmt.Sprintf("- Of %s that failed the evidence is not kept.", count(n, "earlier attempt", "earlier attempts")))
 	}
 	for _, a := range d.Evidence {
 		line := fmt.Sprintf("- Attempt %d, %s: %s, after %s.", a.Attempt, when(a.StartedAt, now), meaning(a.Outcome, a.Status), span(time.Duration(a.Duration)))
@@ -136,11 +136,12 @@ func inBrackets(status int) string {
 	return fmt.Sprintf(" (%d)", status)
 }
 
-func count(n int, what string) string {
+// count is a number of things in words.
+func count(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + one
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %s", n, many)
 }
 
 func times(n int) string {

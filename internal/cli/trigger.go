@@ -105,7 +105,7 @@ func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) erro
 // event is a sample of the type under an id, a shipment and a time of its own.
 func (l *triggerCmd) event(data json.RawMessage) client.Event {
 	e := sample(l.Type).event()
-	e.ID, e.Type, e.OccurredAt = l.ID, l.Type, time.Now().UTC()
+	e.ID, e.Type, e.OccurredAt = l.ID, l.Type, time.Now().UTC().Truncate(time.Millisecond)
 	if e.ID == "" {
 		e.ID = client.NewID()
 	}
