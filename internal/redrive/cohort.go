@@ -3,7 +3,10 @@ package redrive
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
@@ -49,8 +52,8 @@ type Order struct {
 	Budget int `json:"attempt_budget"`
 	// Canaries are sent before anybody approves, 1 to 10; default 1.
 	Canaries int `json:"canaries"`
-	// MaxRate is how many are released a second at most, up to 1000; 0 asks for half of
-	// the head-room that is measured when it begins to run.
+	// MaxRate is how many are released a second at most, from 0.01 to 1000; 0 asks for
+	// half of the head-room that is measured when it begins to run.
 	MaxRate float64 `json:"max_rate,omitempty"`
 	// Within is how long each may take from its release, 1 minute to 30 days; default
 	// 24 hours.
@@ -61,6 +64,7 @@ type Order struct {
 const (
 	maxBudget   = 10
 	maxCanaries = 10
+	minRate     = 0.01
 	maxRate     = 1000.0
 	minWithin   = time.Minute
 	maxWithin   = 30 * 24 * time.Hour
@@ -68,7 +72,9 @@ const (
 	MaxIDs = 1000
 	// MaxMembers is how many a cohort has at most: what matches beyond it is left for
 	// another.
-	MaxMembers  = 1_000_000
+	MaxMembers = 1_000_000
+	// MaxLive is how many cohorts may be under way.
+	MaxLive     = 100
 	maxSentence = 500
 )
 
@@ -93,8 +99,16 @@ func (o Order) withDefaults() Order {
 	if o.Within == 0 {
 		o.Within = delivery.Duration(24 * time.Hour)
 	}
+	seen := make(map[string]bool, len(o.IDs)) // one that is named twice is meant once
+	o.IDs = slices.DeleteFunc(slices.Clone(o.IDs), func(id string) bool {
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
 	return o
 }
+
+const reasonRule = "says why, in 3 to 500 printable characters: it stands in the audit log"
 
 // check returns *InvalidError, or nil.
 func (o Order) check() error {
@@ -105,36 +119,44 @@ func (o Order) check() error {
 		}
 	}
 	within := time.Duration(o.Within)
-	say(!sentence(o.Reason), "/reason", "says why, in 3 to 500 printable characters: it stands in the audit log")
+	say(!sentence(o.Reason), "/reason", reasonRule)
 	say(o.Budget < 1 || o.Budget > maxBudget, "/attempt_budget", fmt.Sprintf("must be from 1 to %d", maxBudget))
 	say(o.Canaries < 1 || o.Canaries > maxCanaries, "/canaries", fmt.Sprintf("must be from 1 to %d", maxCanaries))
-	say(!(o.MaxRate >= 0 && o.MaxRate <= maxRate), "/max_rate", fmt.Sprintf("must be from 0 (measured) to %.0f a second", maxRate))
+	say(o.MaxRate != 0 && !(o.MaxRate >= minRate && o.MaxRate <= maxRate), "/max_rate",
+		fmt.Sprintf("must be from %g to %g a second, or 0 to have it measured", minRate, maxRate))
 	say(within < minWithin || within > maxWithin, "/within", fmt.Sprintf("must be from %s to %s", minWithin, maxWithin))
 	say(len(o.IDs) > MaxIDs, "/ids", fmt.Sprintf("must be at most %d: use a filter for more", MaxIDs))
 	say(len(o.IDs) > 0 && o.Filter != Filter{}, "/filter", "cannot be given together with ids")
 	say(!o.Filter.Since.IsZero() && !o.Filter.Until.IsZero() && !o.Filter.Since.Before(o.Filter.Until),
 		"/filter/until", "must be after since")
+	for pointer, out := range map[string]delivery.Outcome{"/filter/outcome": o.Filter.Outcome, "/filter/reason": o.Filter.Reason} {
+		if _, known := delivery.Facts[out]; out != "" && !known {
+			say(true, pointer, "is no outcome that there is")
+		}
+	}
 	for i, id := range o.IDs {
 		if _, err := delivery.IDHash16(id); err != nil {
 			say(true, fmt.Sprintf("/ids/%d", i), "is not the id of a delivery")
 		}
 	}
 	if len(bad) > 0 {
+		slices.SortStableFunc(bad, func(a, b Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
 		return &InvalidError{bad}
 	}
 	return nil
 }
 
-// sentence says whether a text is one that a person can have meant.
+// sentence says whether a text is one that a person can have meant, and that shows
+// itself as it is: without control characters, or such as turn the line around.
 func sentence(s string) bool {
 	n := 0
 	for _, r := range s {
-		if r < ' ' || r == '\u007f' || r == '\ufffd' {
+		if !unicode.IsGraphic(r) || r == unicode.ReplacementChar {
 			return false
 		}
 		n++
 	}
-	return n >= 3 && n <= maxSentence
+	return n <= maxSentence && len([]rune(strings.TrimSpace(s))) >= 3
 }
 
 // Cohort is a set of dead letters on its way.
@@ -153,7 +175,8 @@ type Cohort struct {
 	Matched int64  `json:"matched"`
 	Skipped int64  `json:"skipped"`
 
-	// CanaryPassed says that the canaries were delivered. Effect is what the one who
+	// CanaryIDs are chosen before the first of them is sent. CanaryPassed says that they
+	// were delivered: one at least, and none failed. Effect is what the one who
 	// approved has checked at the receiver.
 	CanaryIDs    []string  `json:"canary_ids,omitempty"`
 	CanaryPassed bool      `json:"canary_passed"`
@@ -162,17 +185,19 @@ type Cohort struct {
 	Effect       string    `json:"effect,omitempty"`
 
 	// Rate is how many are released a second now, and Limit up to how many: the order's,
-	// or what was measured. Reserved counts those that the runner was given to release.
+	// or what was measured. PacedAt is until when releases are paid for, Redis time.
+	// Reserved counts those that the runner was given to release.
 	Rate     float64   `json:"rate"`
 	Limit    float64   `json:"limit"`
 	PacedAt  time.Time `json:"paced_at,omitzero"`
 	Reserved int64     `json:"reserved"`
-	// Base is what had ended when it began to run, or was resumed: the guard judges what
-	// came after.
-	Base struct {
-		Delivered int64 `json:"delivered"`
-		Dead      int64 `json:"dead"`
-	} `json:"base"`
+	// HeldBack is why nothing is released although it runs; "" if something is.
+	HeldBack string `json:"held_back,omitempty"`
+	// The guard judges what came after Base: when it began to run or was resumed, or
+	// later, so that many good results do not hide the bad ones that follow. Mark is the
+	// next Base.
+	Base Results `json:"base"`
+	Mark Results `json:"mark"`
 
 	// Stopped is why it is paused or aborted, and StoppedBy who did: a key id, or guard.
 	Stopped   string    `json:"stopped,omitempty"`
@@ -181,8 +206,25 @@ type Cohort struct {
 	// EndedAt is when the last of what it has released had ended, and Final how.
 	EndedAt time.Time       `json:"ended_at,omitzero"`
 	Final   *schedule.Tally `json:"final,omitempty"`
+	// Tell is what the audit log has yet to be told, and Closed says that the scheduler
+	// has forgotten the cohort: nothing is left to be done.
+	Tell   *Told `json:"tell,omitempty"`
+	Closed bool  `json:"closed,omitempty"`
 
 	Version int64 `json:"-"`
+}
+
+// Results are counts of what has ended, at a time.
+type Results struct {
+	Delivered int64     `json:"delivered"`
+	Dead      int64     `json:"dead"`
+	At        time.Time `json:"at,omitzero"`
+}
+
+// Told is what the runner did by itself.
+type Told struct {
+	Name   string `json:"name"`
+	Reason string `json:"reason"`
 }
 
 // What callers branch on.
@@ -191,6 +233,8 @@ var (
 	ErrNotFound = errors.New("no such redrive")
 	// ErrState: the cohort is in a state in which that cannot be done.
 	ErrState = errors.New("the redrive is in another state")
+	// ErrTooMany: MaxLive redrives are under way already.
+	ErrTooMany = errors.New("too many redrives are under way")
 	// errVersion: somebody changed it meanwhile.
 	errVersion = errors.New("the redrive was changed meanwhile")
 )
@@ -217,7 +261,8 @@ func (c *Cohort) approve(by, effect string, at time.Time) error {
 
 // run begins to release, from one a second.
 func (c *Cohort) run(at time.Time) {
-	c.State, c.Rate, c.PacedAt = Running, 1, at
+	c.State, c.Rate, c.PacedAt, c.HeldBack = Running, 1, at, ""
+	c.Limit = 0 // measured when it begins
 	c.Stopped, c.StoppedBy, c.StoppedAt = "", "", time.Time{}
 }
 
@@ -227,7 +272,7 @@ func (c *Cohort) pause(by, why string, at time.Time) error {
 	case Paused:
 		return nil
 	case Canary, Awaiting, Running, Planning:
-		c.State, c.Stopped, c.StoppedBy, c.StoppedAt = Paused, why, by, at
+		c.State, c.Stopped, c.StoppedBy, c.StoppedAt, c.HeldBack = Paused, why, by, at, ""
 		return nil
 	case Done, Aborted:
 	}
@@ -264,6 +309,6 @@ func (c *Cohort) abort(by, why string, at time.Time) error {
 	if c.State == Done {
 		return c.refuse("abort", "it has ended")
 	}
-	c.State, c.Stopped, c.StoppedBy, c.StoppedAt = Aborted, why, by, at
+	c.State, c.Stopped, c.StoppedBy, c.StoppedAt, c.HeldBack = Aborted, why, by, at, ""
 	return nil
 }

@@ -3,6 +3,7 @@ package redrive
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,9 +23,14 @@ const (
 	// are failMin of them.
 	failShare = 0.1
 	failMin   = 5
-	// lookAt is how many of a cohort's deliveries that are out are looked at in a step:
-	// those that have been out for longest, which are those that failed if any did.
-	lookAt = 100
+	// failWindow is of how many results the guard keeps account at least; twice as many at
+	// most. Of ten thousand it would see a thousand fail before it spoke.
+	failWindow = 50
+	// lookAtOut is how many of a cohort's deliveries that are out are looked at in a step,
+	// those that have been out for longest first, and lookAtNext how many at least of
+	// those that come next.
+	lookAtOut  = 1000
+	lookAtNext = 100
 )
 
 // health is what the guard sees in one look.
@@ -32,8 +38,15 @@ type health struct {
 	sample  schedule.Sample
 	workers []schedule.WorkerReport
 	tally   schedule.Tally
+	outIDs  []string
+	next    []string            // to be released, in order
 	out     []delivery.Delivery // of the cohort, the longest out first
 	holds   []schedule.Standing // of the subscribers that it sends to
+}
+
+// results are what of a cohort has ended.
+func (h health) results() Results {
+	return Results{h.tally.Delivered, h.tally.Dead, h.sample.Now}
 }
 
 // look reads it.
@@ -46,31 +59,29 @@ func (s *Service) look(ctx context.Context, c *Cohort) (health, error) {
 	if h.workers, err = s.letters.Workers(ctx); err != nil {
 		return h, err
 	}
+	// Who is out, before the counts: one that ends in between is in both rather than in
+	// neither, or a canary that fails just then would pass for one that is gone.
+	if h.outIDs, err = s.letters.OutOfCohort(ctx, c.ID, lookAtOut); err != nil {
+		return h, err
+	}
 	if h.tally, err = s.letters.Tally(ctx, c.ID); err != nil {
 		return h, err
 	}
-	ids, err := s.letters.OutOfCohort(ctx, c.ID, lookAt)
+	if h.out, err = s.letters.Deliveries(ctx, h.outIDs); err != nil {
+		return h, err
+	}
+	if h.next, err = s.letters.NextOfCohort(ctx, c.ID, max(lookAtNext, int(2*c.Rate))); err != nil {
+		return h, err
+	}
+	coming, err := s.letters.Deliveries(ctx, h.next)
 	if err != nil {
 		return h, err
 	}
-	if h.out, err = s.letters.Deliveries(ctx, ids); err != nil {
-		return h, err
-	}
-	next, err := s.letters.NextOfCohort(ctx, c.ID, lookAt)
-	if err != nil {
-		return h, err
-	}
-	coming, err := s.letters.Deliveries(ctx, next)
-	if err != nil {
-		return h, err
-	}
-	var subs []string
+	subs := map[string]bool{}
 	for _, d := range slices.Concat(h.out, coming) {
-		if !slices.Contains(subs, d.SubscriberID) {
-			subs = append(subs, d.SubscriberID)
-		}
+		subs[d.SubscriberID] = true
 	}
-	h.holds, err = s.letters.Standings(ctx, subs)
+	h.holds, err = s.letters.Standings(ctx, slices.Sorted(maps.Keys(subs)))
 	return h, err
 }
 
@@ -78,7 +89,12 @@ func (s *Service) look(ctx context.Context, c *Cohort) (health, error) {
 func (s *Service) objection(c *Cohort, h health) string {
 	for _, a := range h.sample.Ages {
 		slo, known := s.opts.Classes[a.Class]
-		if !known || a.Lane == delivery.Redrive || a.Eligible.IsZero() {
+		if !known { // of a class that this process was not told of: the most patient one
+			for _, one := range s.opts.Classes {
+				slo = max(slo, one)
+			}
+		}
+		if slo == 0 || a.Lane == delivery.Redrive || a.Eligible.IsZero() {
 			continue
 		}
 		if age := h.sample.Now.Sub(a.Eligible); age > time.Duration(float64(slo)*sloShare) {
@@ -86,7 +102,7 @@ func (s *Service) objection(c *Cohort, h health) string {
 				a.Lane, a.Class, age.Round(time.Millisecond), 100*sloShare, slo)
 		}
 	}
-	if why := onHold(h.holds); why != "" {
+	if why := h.onHold(); why != "" {
 		return why
 	}
 	if bad, all := c.failures(h); all >= failMin && float64(bad) > failShare*float64(all) {
@@ -106,10 +122,10 @@ func (s *Service) objection(c *Cohort, h health) string {
 	return ""
 }
 
-// onHold names the first that is; "" if none is.
-func onHold(standings []schedule.Standing) string {
-	for _, st := range standings {
-		if len(st.Holds) > 0 {
+// onHold names the first subscriber that is; "" if none is.
+func (h health) onHold() string {
+	for _, st := range h.holds {
+		if len(st.Holds) > 0 && !h.probes(st) {
 			words := make([]string, len(st.Holds))
 			for i, hold := range st.Holds {
 				words[i] = string(hold)
@@ -120,18 +136,62 @@ func onHold(standings []schedule.Standing) string {
 	return ""
 }
 
-// failures counts the results since it began to run: those that have ended, and those
-// that are out again after an attempt that failed.
+// probes says whether a subscriber is on hold only because nothing has probed its
+// endpoint since its breaker opened, and this cohort's deliveries are all that it has
+// to probe it with. An endpoint that was down for long has often nothing else pending:
+// were this an objection, its dead letters could never be sent again.
+func (h health) probes(st schedule.Standing) bool {
+	if !slices.Equal(st.Holds, []schedule.Hold{schedule.Breaker}) {
+		return false
+	}
+	untried := int64(0)
+	for _, d := range h.out {
+		attempts := d.Attempts - d.BudgetBase
+		if d.SubscriberID == st.SubscriberID && (attempts == 0 || d.State == delivery.Leased && attempts == 1) {
+			untried++
+		}
+	}
+	return st.Pending == untried
+}
+
+// canaryHeld is why canaries cannot be sent, or wait: the subscriber of one that has
+// not ended is on hold.
+func (h health) canaryHeld(canaries []delivery.Delivery) string {
+	subs := map[string]bool{}
+	for _, d := range canaries {
+		if slices.Contains(h.outIDs, d.ID) || slices.Contains(h.next, d.ID) {
+			subs[d.SubscriberID] = true
+		}
+	}
+	theirs := h
+	theirs.holds = nil
+	for _, st := range h.holds {
+		if subs[st.SubscriberID] {
+			theirs.holds = append(theirs.holds, st)
+		}
+	}
+	return theirs.onHold()
+}
+
+// failures counts the results since Base: those that have ended, and those that are out
+// again after an attempt that failed.
 func (c *Cohort) failures(h health) (bad, all int64) {
 	bad = h.tally.Dead - c.Base.Dead
 	all = bad + h.tally.Delivered - c.Base.Delivered
 	for _, d := range h.out {
-		if d.State == delivery.Scheduled && d.Attempts > d.BudgetBase {
+		if d.State == delivery.Scheduled && d.Attempts > d.BudgetBase && d.LastAttemptAt.After(c.Base.At) {
 			bad++
 			all++
 		}
 	}
 	return bad, all
+}
+
+// slide moves Base on, so that the guard judges the last results.
+func (c *Cohort) slide(h health) {
+	if h.tally.Dead-c.Mark.Dead+h.tally.Delivered-c.Mark.Delivered >= failWindow {
+		c.Base, c.Mark = c.Mark, h.results()
+	}
 }
 
 // HeadRoom is what could be sent beyond what arrives.
@@ -171,30 +231,51 @@ func (s *Service) headRoom(ctx context.Context) (HeadRoom, error) {
 	return h, err
 }
 
-// arrivals is how many deliveries were accepted a second since it was asked last, or
-// over a moment from now. It is kept by the runner; another process measures its own.
+// note keeps looks at the ledger of some seconds ago, to measure arrivals by.
+func (s *Service) note(ctx context.Context) error {
+	now, err := s.letters.Sample(ctx, nil)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if span := now.Now.Sub(s.newer.Now); span >= 2*arrivalSpan || span < 0 {
+		s.older, s.newer = s.newer, now
+	}
+	return nil
+}
+
+// arrivals is how many deliveries were accepted a second since some seconds ago, which
+// the runner remembers, or over a moment from now.
 func (s *Service) arrivals(ctx context.Context) (float64, error) {
 	now, err := s.letters.Sample(ctx, nil)
 	if err != nil {
 		return 0, err
 	}
 	s.mu.Lock()
-	last := s.last
-	s.last = now
+	looks := []schedule.Sample{s.newer, s.older}
 	s.mu.Unlock()
-	if span := now.Now.Sub(last.Now); span >= arrivalSpan && span <= time.Minute {
-		return float64(now.Ledger.Accepted-last.Ledger.Accepted) / span.Seconds(), nil
+	for _, then := range looks {
+		if span := now.Now.Sub(then.Now); span >= arrivalSpan && span <= time.Minute {
+			return arrived(then, now), nil
+		}
 	}
 	select {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	case <-time.After(arrivalSpan):
 	}
-	then, err := s.letters.Sample(ctx, nil)
-	if err != nil {
-		return 0, err
+	later, err := s.letters.Sample(ctx, nil)
+	return arrived(now, later), err
+}
+
+// arrived is a rate; 0 if the clock or the ledger was set back in between.
+func arrived(from, to schedule.Sample) float64 {
+	span := to.Now.Sub(from.Now).Seconds()
+	if span <= 0 {
+		return 0
 	}
-	return max(0, float64(then.Ledger.Accepted-now.Ledger.Accepted)/then.Now.Sub(now.Now).Seconds()), nil
+	return max(0, float64(to.Ledger.Accepted-from.Ledger.Accepted)/span)
 }
 
 // arrivalSpan is the least over which arrivals are measured.

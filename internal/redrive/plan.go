@@ -1,10 +1,13 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
@@ -18,16 +21,26 @@ const (
 	planStep = time.Second
 	// previewMost is how many dead letters a preview looks at.
 	previewMost = 20_000
+	// previewSubscribers are named in a preview.
+	previewSubscribers = 20
 )
 
-// plan claims the members of a cohort, as far as it gets in a step. Claims are
+// plan claims the members of a cohort, as far as it gets until a time. Claims are
 // idempotent, and the cursor goes on with them: a planner that dies half way is gone on
 // with by another.
-func (s *Service) plan(ctx context.Context, c *Cohort) error {
-	for end := time.Now().Add(planStep); time.Now().Before(end); {
-		ids, next, err := s.matching(ctx, &c.Order, c.Cursor)
+func (s *Service) plan(ctx context.Context, c *Cohort, until time.Time) error {
+	m := s.matcher(&c.Order, c.CreatedAt)
+	for time.Now().Before(until) {
+		found, next, err := m.page(ctx, c.Cursor)
 		if err != nil {
 			return err
+		}
+		if room := MaxMembers - (c.Matched - c.Skipped); int64(len(found)) > room {
+			found = found[:room]
+		}
+		ids := make([]string, len(found))
+		for i, d := range found {
+			ids[i] = d.ID
 		}
 		results, err := s.letters.Claim(ctx, c.ID, ids)
 		if err != nil {
@@ -40,7 +53,7 @@ func (s *Service) plan(ctx context.Context, c *Cohort) error {
 			}
 		}
 		c.Cursor = next
-		if next == "" || c.Matched >= MaxMembers {
+		if next == "" || c.Matched-c.Skipped >= MaxMembers {
 			return s.planned(ctx, c)
 		}
 		if err := s.store.put(ctx, c); err != nil {
@@ -53,61 +66,108 @@ func (s *Service) plan(ctx context.Context, c *Cohort) error {
 // planned ends the planning: with nobody in it a cohort is done.
 func (s *Service) planned(ctx context.Context, c *Cohort) error {
 	c.Cursor, c.Planned = "", true
-	if c.Matched == c.Skipped {
+	first, err := s.letters.NextOfCohort(ctx, c.ID, 1)
+	if err != nil {
+		return err
+	}
+	if len(first) == 0 {
 		return s.end(ctx, c, Done)
 	}
 	c.State = Canary
 	return s.store.put(ctx, c)
 }
 
-// matching returns the dead letters of a page that an order is for, and the cursor of
-// the next page, "" at the end.
-func (s *Service) matching(ctx context.Context, o *Order, cursor string) (ids []string, next string, err error) {
-	if len(o.IDs) > 0 {
-		return o.IDs, "", nil
+// matcher finds the dead letters that an order is for. What it has learned of
+// subscribers and events it keeps, as many dead letters are of the same.
+type matcher struct {
+	service *Service
+	order   *Order
+	before  time.Time // what died later is none; zero for no bound
+	classes map[string]string
+	types   map[string]string
+}
+
+func (s *Service) matcher(o *Order, before time.Time) *matcher {
+	return &matcher{service: s, order: o, before: before, classes: map[string]string{}, types: map[string]string{}}
+}
+
+// page returns the deliveries of a page that the order is for, and the cursor of the
+// next page, "" at the end. Those that it names are returned whatever became of them.
+func (m *matcher) page(ctx context.Context, cursor string) (found []schedule.Evidence, next string, err error) {
+	if len(m.order.IDs) > 0 {
+		for _, id := range m.order.IDs {
+			found = append(found, schedule.Evidence{Delivery: delivery.Delivery{ID: id}})
+		}
+		return found, "", nil
 	}
-	page, next, err := s.letters.DeadLettersPage(ctx, o.Filter.SubscriberID, cursor, planPage)
+	page, next, err := m.service.letters.DeadLettersPage(ctx, m.order.Filter.SubscriberID, cursor, planPage)
 	if err != nil {
 		return nil, "", err
 	}
-	if n := len(page); n > 0 && page[n-1].EndedAt.Before(o.Filter.Since) {
+	if n := len(page); n > 0 && page[n-1].EndedAt.Before(m.order.Filter.Since) {
 		next = "" // newest first: all that follow are older
 	}
 	for _, d := range page {
-		ok, err := s.matches(ctx, &o.Filter, d)
+		ok, err := m.matches(ctx, d)
 		if err != nil {
 			return nil, "", err
 		}
 		if ok {
-			ids = append(ids, d.ID)
+			found = append(found, d)
 		}
 	}
-	return ids, next, nil
+	return found, next, nil
 }
 
-// matches says whether a filter is for a dead letter.
-func (s *Service) matches(ctx context.Context, f *Filter, d schedule.Evidence) (bool, error) {
+// matches says whether the filter is for a dead letter: by what costs nothing first.
+func (m *matcher) matches(ctx context.Context, d schedule.Evidence) (bool, error) {
+	f := &m.order.Filter
 	switch {
 	case f.SubscriberID != "" && d.SubscriberID != f.SubscriberID,
 		f.Outcome != "" && d.LastOutcome != f.Outcome,
 		f.Reason != "" && d.Reason != f.Reason,
 		!f.Since.IsZero() && d.EndedAt.Before(f.Since),
-		!f.Until.IsZero() && !d.EndedAt.Before(f.Until):
+		!f.Until.IsZero() && !d.EndedAt.Before(f.Until),
+		!m.before.IsZero() && d.EndedAt.After(m.before):
 		return false, nil
 	}
 	if f.Class != "" {
-		class, err := s.opts.ClassOf(ctx, d.SubscriberID)
+		class, err := m.classOf(ctx, d)
 		if err != nil || class != f.Class {
 			return false, err
 		}
 	}
 	if f.EventType != "" {
-		kind, err := s.typeOf(ctx, d)
+		kind, err := m.typeOf(ctx, d)
 		if err != nil || kind != f.EventType {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+func (m *matcher) classOf(ctx context.Context, d schedule.Evidence) (string, error) {
+	class, known := m.classes[d.SubscriberID]
+	if known {
+		return class, nil
+	}
+	class, err := m.service.opts.ClassOf(ctx, d.SubscriberID)
+	if err == nil {
+		m.classes[d.SubscriberID] = class
+	}
+	return class, err
+}
+
+func (m *matcher) typeOf(ctx context.Context, d schedule.Evidence) (string, error) {
+	kind, known := m.types[d.EventID]
+	if known {
+		return kind, nil
+	}
+	kind, err := m.service.typeOf(ctx, d)
+	if err == nil && kind != "" && len(m.types) < previewMost {
+		m.types[d.EventID] = kind
+	}
+	return kind, err
 }
 
 // typeOf reads an event's type out of the payload that its dead letter keeps, as the
@@ -129,10 +189,13 @@ func (s *Service) typeOf(ctx context.Context, d schedule.Evidence) (string, erro
 
 // Preview is what an order would take.
 type Preview struct {
-	// Matching dead letters; AtLeast says that there are more than were looked at.
+	// Matching dead letters; AtLeast says that there are more than were looked at. Some
+	// may be another cohort's.
 	Matching int64 `json:"matching"`
 	AtLeast  bool  `json:"at_least"`
-	// BySubscriber and ByReason count them.
+	// BySubscriber counts them for those that have most, and Subscribers how many have
+	// any; ByReason counts all.
+	Subscribers  int                        `json:"subscribers"`
 	BySubscriber map[string]int64           `json:"by_subscriber"`
 	ByReason     map[delivery.Outcome]int64 `json:"by_reason"`
 	HeadRoom     HeadRoom                   `json:"head_room"`
@@ -144,40 +207,16 @@ type Preview struct {
 	Warnings []string `json:"warnings"`
 }
 
-// Preview says what an order would take, and changes nothing. It returns *InvalidError.
+// Preview says what an order would take, and changes nothing. It may take a second, in
+// which it measures. It returns *InvalidError.
 func (s *Service) Preview(ctx context.Context, o Order) (Preview, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return Preview{}, err
 	}
 	p := Preview{BySubscriber: map[string]int64{}, ByReason: map[delivery.Outcome]int64{}}
-	cursor := ""
-	for looked := 0; ; looked += planPage {
-		ids, next, err := s.matching(ctx, &o, cursor)
-		if err != nil {
-			return Preview{}, err
-		}
-		for _, id := range ids {
-			d, err := s.letters.Delivery(ctx, id)
-			if errors.Is(err, schedule.ErrNotFound) || (err == nil && d.State != delivery.Dead) {
-				continue
-			}
-			if err != nil {
-				return Preview{}, err
-			}
-			p.Matching++
-			p.ByReason[d.Reason]++
-			if len(p.BySubscriber) < 20 || p.BySubscriber[d.SubscriberID] > 0 {
-				p.BySubscriber[d.SubscriberID]++
-			}
-		}
-		if cursor = next; next == "" {
-			break
-		}
-		if looked >= previewMost {
-			p.AtLeast = true
-			break
-		}
+	if err := s.count(ctx, &o, &p); err != nil {
+		return Preview{}, err
 	}
 	var err error
 	if p.HeadRoom, err = s.headRoom(ctx); err != nil {
@@ -187,6 +226,43 @@ func (s *Service) Preview(ctx context.Context, o Order) (Preview, error) {
 	p.Takes = delivery.Duration(rampFor(float64(p.Matching), p.Rate))
 	p.Warnings = s.warnings(ctx, o, p)
 	return p, nil
+}
+
+// count counts what an order matches, up to a bound.
+func (s *Service) count(ctx context.Context, o *Order, p *Preview) error {
+	m, cursor := s.matcher(o, time.Time{}), ""
+	for looked := planPage; ; looked += planPage {
+		found, next, err := m.page(ctx, cursor)
+		if err != nil {
+			return err
+		}
+		for _, d := range found {
+			if len(o.IDs) > 0 {
+				d, err = s.letters.Delivery(ctx, d.ID)
+				if errors.Is(err, schedule.ErrNotFound) || (err == nil && d.State != delivery.Dead) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+			}
+			p.Matching++
+			p.ByReason[d.Reason]++
+			p.BySubscriber[d.SubscriberID]++
+		}
+		if cursor = next; next == "" || looked >= previewMost {
+			p.AtLeast = next != ""
+			break
+		}
+	}
+	p.Subscribers = len(p.BySubscriber)
+	ids := slices.SortedFunc(maps.Keys(p.BySubscriber), func(a, b string) int {
+		return cmp.Or(cmp.Compare(p.BySubscriber[b], p.BySubscriber[a]), cmp.Compare(a, b))
+	})
+	for _, id := range ids[min(len(ids), previewSubscribers):] {
+		delete(p.BySubscriber, id)
+	}
+	return nil
 }
 
 // limit is up to how many are released a second: what the order says, or half of the
@@ -209,11 +285,7 @@ func (s *Service) warnings(ctx context.Context, o Order, p Preview) []string {
 	case o.MaxRate > half:
 		out = append(out, fmt.Sprintf("The rate asked for, %.1f/s, is above half of the head-room, %.1f/s.", o.MaxRate, half))
 	}
-	var subs []string
-	for id := range p.BySubscriber {
-		subs = append(subs, id)
-	}
-	standings, err := s.letters.Standings(ctx, subs)
+	standings, err := s.letters.Standings(ctx, slices.Sorted(maps.Keys(p.BySubscriber)))
 	if err != nil {
 		return append(out, "Whether its subscribers are on hold could not be read.")
 	}

@@ -1,13 +1,13 @@
 package redrive
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 
-	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -19,27 +19,10 @@ const (
 	// holdFor is how long the runner's lease lasts: a runner that died is succeeded in
 	// that time.
 	holdFor = 15 * time.Second
-	// stepFor bounds one cohort's step, well within the lease.
+	// stepFor bounds a step, well within the lease: a process that was frozen in one, and
+	// wakes when another is the runner, finds its time over and releases nothing.
 	stepFor = 10 * time.Second
-	// growth is by what the rate is multiplied in a second without an objection: from
-	// 1/s to 100/s in half a minute.
-	growth = 1.17
-	// releaseMost go in one call: see schedule's other batches.
-	releaseMost = 128
 )
-
-// rampFor is how long it takes to release n, the rate growing to its limit.
-func rampFor(n, limit float64) time.Duration {
-	rate, seconds := 1.0, 0.0
-	for ; n > 0 && rate < limit; rate = min(rate*growth, limit) {
-		n -= rate
-		seconds++
-	}
-	if n > 0 {
-		seconds += n / limit
-	}
-	return time.Duration(seconds * float64(time.Second)).Round(time.Second)
-}
 
 // Run moves cohorts until ctx ends, in at most one process at a time. It returns nil.
 func (s *Service) Run(ctx context.Context) error {
@@ -78,30 +61,62 @@ func (s *Service) step(ctx context.Context) error {
 		return err
 	}
 	cohorts, err := s.store.live(ctx)
-	if err != nil {
+	if err != nil || len(cohorts) == 0 {
 		return err
+	}
+	if err := s.note(ctx); err != nil {
+		return err
+	}
+	// What the guard watches comes first: the others' planning must not keep it waiting.
+	slices.SortFunc(cohorts, func(a, b Cohort) int {
+		return cmp.Or(cmp.Compare(urgency(a.State), urgency(b.State)), cmp.Compare(a.ID, b.ID))
+	})
+	t := turn{planUntil: time.Now().Add(planStep)}
+	for _, c := range cohorts {
+		if c.State == Running {
+			t.running++
+		}
 	}
 	var errs []error
 	for i := range cohorts {
-		if err := s.move(ctx, &cohorts[i]); err != nil && !errors.Is(err, errVersion) { // changed: the next step sees how
+		if err := s.move(ctx, &cohorts[i], t); err != nil && !errors.Is(err, errVersion) { // changed: the next step sees how
 			errs = append(errs, fmt.Errorf("cohort %s: %w", cohorts[i].ID, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
+// turn is what a step allows.
+type turn struct {
+	planUntil time.Time
+	running   int // cohorts that share the head-room
+}
+
+// urgency is the order in which cohorts are moved.
+func urgency(s State) int {
+	return slices.Index([]State{Running, Canary, Aborted, Paused, Awaiting, Done, Planning}, s)
+}
+
 // move does what a cohort's state asks for.
-func (s *Service) move(ctx context.Context, c *Cohort) error {
+func (s *Service) move(ctx context.Context, c *Cohort, t turn) error {
+	if err := s.tell(ctx, c); err != nil {
+		return err
+	}
+	if !c.EndedAt.IsZero() {
+		return s.close(ctx, c)
+	}
 	switch c.State {
 	case Planning:
-		return s.plan(ctx, c)
+		return s.plan(ctx, c, t.planUntil)
 	case Canary:
 		return s.canary(ctx, c)
 	case Running:
-		return s.run(ctx, c)
+		return s.run(ctx, c, t.running)
 	case Aborted:
 		return s.abandon(ctx, c)
-	case Awaiting, Paused, Done:
+	case Awaiting, Paused:
+		return s.rest(ctx, c)
+	case Done:
 	}
 	return nil
 }
@@ -109,49 +124,89 @@ func (s *Service) move(ctx context.Context, c *Cohort) error {
 // canary sends the first, and sees what comes of it. A failure stops the cohort before
 // another is sent.
 func (s *Service) canary(ctx context.Context, c *Cohort) error {
-	h, err := s.look(ctx, c)
-	if err != nil {
-		return err
-	}
-	if c.Reserved == 0 { // it begins, or begins again
-		more := max(int64(c.Canaries)-h.tally.Out(), 0)
-		c.Reserved = h.tally.Released + more
-		c.Base.Delivered, c.Base.Dead, c.CanaryIDs = h.tally.Delivered, h.tally.Dead, nil
-		for _, d := range h.out {
-			c.CanaryIDs = append(c.CanaryIDs, d.ID)
-		}
-		if err := s.store.put(ctx, c); err != nil {
-			return err
-		}
-	}
-	if due := min(c.Reserved-h.tally.Released, h.tally.Waiting()); due > 0 {
-		ids, err := s.release(ctx, c, due)
+	// One that is gone, such as with its subscriber, is replaced at once: there may be
+	// thousands of them.
+	for range 100 {
+		h, err := s.look(ctx, c)
 		if err != nil {
 			return err
 		}
-		c.CanaryIDs = append(c.CanaryIDs, ids...)
-		return s.store.put(ctx, c)
+		if c.Reserved == 0 {
+			if err := s.choose(ctx, c, h); err != nil {
+				return err
+			}
+		}
+		canaries, err := s.letters.Deliveries(ctx, c.CanaryIDs)
+		if err != nil {
+			return err
+		}
+		if why := h.canaryHeld(canaries); why != "" {
+			return s.stop(ctx, c, why)
+		}
+		gone := c.Reserved - h.tally.Released // not released yet, or never
+		if gone > 0 {
+			results, err := s.redrive(ctx, c, c.CanaryIDs)
+			if err != nil || slices.Contains(results, schedule.Released) {
+				return err
+			}
+		}
+		if over, err := s.judge(ctx, c, h, canaries, gone); err != nil || over {
+			return err
+		}
+		c.Reserved = 0
+	}
+	return s.store.put(ctx, c)
+}
+
+// choose writes down which are the canaries, before they are sent: whoever goes on after
+// a crash sends these and no others.
+func (s *Service) choose(ctx context.Context, c *Cohort, h health) error {
+	more := h.next[:min(len(h.next), max(c.Canaries-len(h.outIDs), 0))]
+	c.CanaryIDs = slices.Concat(h.outIDs, more)
+	c.Reserved = h.tally.Released + int64(len(more))
+	c.Base = h.results()
+	return s.store.put(ctx, c)
+}
+
+// judge sees what came of the canaries, of which so many are gone without having been
+// sent. It says whether that is all for now; if not, others are to be chosen.
+func (s *Service) judge(ctx context.Context, c *Cohort, h health, canaries []delivery.Delivery, gone int64) (bool, error) {
+	delivered := int64(0)
+	for _, d := range canaries {
+		if d.State == delivery.Delivered { // of those that are gone too, by an answer that came late
+			delivered++
+		}
 	}
 	switch {
 	case h.tally.Dead > c.Base.Dead:
-		return s.stop(ctx, c, "the canary failed: "+s.lastWords(ctx, c.CanaryIDs))
-	case h.tally.Out() > 0:
-		if why := onHold(h.holds); why != "" {
-			return s.stop(ctx, c, why)
+		return true, s.stop(ctx, c, "the canary failed: "+s.lastWords(ctx, c.CanaryIDs))
+	case len(h.outIDs) > 0:
+		return true, nil // on their way
+	case len(h.next) == 0:
+		c.CanaryPassed = delivered > gone
+		return true, s.end(ctx, c, Done)
+	case delivered > gone:
+		c.CanaryPassed, c.State = true, Awaiting
+		c.Tell = &Told{"redrive.await_approval", "the canary was delivered"}
+		if err := s.store.put(ctx, c); err != nil {
+			return true, err
 		}
-		return nil // it is on its way
-	case h.tally.Delivered > c.Base.Delivered:
-		c.CanaryPassed = true
-		c.State = Awaiting
-		if h.tally.Waiting() == 0 {
-			return s.end(ctx, c, Done)
-		}
-		return s.store.put(ctx, c)
-	case h.tally.Waiting() == 0:
-		return s.end(ctx, c, Done)
+		return true, s.tell(ctx, c)
 	}
-	c.Reserved = 0 // cancelled, or gone otherwise: another one
-	return s.store.put(ctx, c)
+	return false, nil // cancelled, or gone otherwise
+}
+
+// rest sees whether anything is left of a cohort that waits for an operator.
+func (s *Service) rest(ctx context.Context, c *Cohort) error {
+	if !c.Planned {
+		return nil
+	}
+	for _, read := range []func(context.Context, string, int) ([]string, error){s.letters.NextOfCohort, s.letters.OutOfCohort} {
+		if ids, err := read(ctx, c.ID, 1); err != nil || len(ids) > 0 {
+			return err
+		}
+	}
+	return s.end(ctx, c, Done)
 }
 
 // lastWords say how the canaries ended.
@@ -166,65 +221,113 @@ func (s *Service) lastWords(ctx context.Context, ids []string) string {
 }
 
 // run releases as many as its pace allows.
-func (s *Service) run(ctx context.Context, c *Cohort) error {
+func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	h, err := s.look(ctx, c)
 	if err != nil {
 		return err
 	}
-	if h.tally.Waiting() == 0 {
-		if h.tally.Out() == 0 {
+	if len(h.next) == 0 {
+		if len(h.outIDs) == 0 {
 			return s.end(ctx, c, Done)
 		}
 		return nil
 	}
 	if c.Limit == 0 {
-		room, err := s.headRoom(ctx)
-		if err != nil {
+		if err := s.begin(ctx, c, h); err != nil {
 			return err
 		}
-		c.Limit = s.limit(c.MaxRate, room)
-		c.Base.Delivered, c.Base.Dead = h.tally.Delivered, h.tally.Dead
-		c.Reserved, c.PacedAt = h.tally.Released, h.sample.Now
 	}
 	if why := s.objection(c, h); why != "" {
 		return s.stop(ctx, c, why)
 	}
+	if why := c.crowded(h); why != "" {
+		return s.holdBack(ctx, c, why, h.sample.Now)
+	}
+	limit := c.Limit
+	if c.MaxRate == 0 && running > 1 { // each was measured as if it were the only one
+		limit = max(limit/float64(running), minRate)
+	}
 	// What the pace allows is written down before it is released: whoever goes on, after
 	// a crash or in this process' place, releases what is owed and no more.
-	passed := min(h.sample.Now.Sub(c.PacedAt).Seconds(), 2*s.opts.Every.Seconds()+1)
-	if n := math.Floor(c.Rate * passed); n >= 1 {
-		c.Reserved = min(c.Reserved+int64(n), h.tally.Released+h.tally.Waiting())
-		c.PacedAt = h.sample.Now
-		c.Rate = min(c.Rate*math.Pow(growth, passed), c.Limit)
+	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit); n > 0 {
+		c.Reserved = min(max(c.Reserved, h.tally.Released)+n, h.tally.Released+h.tally.Waiting())
+		c.HeldBack = ""
+		c.slide(h)
 		if err := s.store.put(ctx, c); err != nil {
 			return err
 		}
 	}
-	crash.Point("api.redrive.reserved")
-	_, err = s.release(ctx, c, c.Reserved-h.tally.Released)
-	crash.Point("api.redrive.released")
-	return err
+	return s.release(ctx, c, c.Reserved-h.tally.Released)
+}
+
+// begin notes from where a cohort runs, and up to how fast it may.
+func (s *Service) begin(ctx context.Context, c *Cohort, h health) error {
+	c.Limit = c.MaxRate
+	if c.MaxRate == 0 {
+		room, err := s.headRoom(ctx)
+		if err != nil {
+			return err
+		}
+		c.Limit = s.limit(0, room)
+	}
+	c.Rate = min(c.Rate, c.Limit)
+	c.Base, c.Mark = h.results(), h.results()
+	c.Reserved, c.PacedAt = h.tally.Released, h.sample.Now
+	return s.store.put(ctx, c)
+}
+
+// holdBack releases nothing for now, and goes on at half of the rate.
+func (s *Service) holdBack(ctx context.Context, c *Cohort, why string, now time.Time) error {
+	if c.HeldBack != "" {
+		return nil
+	}
+	c.HeldBack, c.PacedAt = why, now
+	c.Rate = min(max(c.Rate/2, 1), c.Limit)
+	return s.store.put(ctx, c)
 }
 
 // release lets up to n of a cohort into the lane, the first that died before the others.
-func (s *Service) release(ctx context.Context, c *Cohort, n int64) (released []string, err error) {
-	for n > 0 {
+func (s *Service) release(ctx context.Context, c *Cohort, n int64) error {
+	until := time.Now().Add(planStep) // those that are over do not count, and may be many
+	for stuck := ""; n > 0 && time.Now().Before(until); {
+		if err := ctx.Err(); err != nil { // nothing is sent that may come after another runner's
+			return err
+		}
 		ids, err := s.letters.NextOfCohort(ctx, c.ID, int(min(n, releaseMost)))
 		if err != nil || len(ids) == 0 {
-			return released, err
+			return err
 		}
-		results, err := s.letters.Redrive(ctx, c.ID, c.Budget, time.Duration(c.Within), ids)
+		if ids[0] == stuck {
+			return fmt.Errorf("release %s: it stays where it is", stuck)
+		}
+		results, err := s.redrive(ctx, c, ids)
 		if err != nil {
-			return released, err
+			return err
 		}
-		for i, r := range results {
+		stuck = ids[0]
+		for _, r := range results {
 			if r == schedule.Released {
-				released = append(released, ids[i])
 				n--
 			}
 		}
 	}
-	return released, nil
+	return nil
+}
+
+func (s *Service) redrive(ctx context.Context, c *Cohort, ids []string) ([]schedule.ClaimResult, error) {
+	return s.letters.Redrive(ctx, c.ID, c.Budget, time.Duration(c.Within), ids)
+}
+
+// tell tells the audit log what it has not been told yet.
+func (s *Service) tell(ctx context.Context, c *Cohort) error {
+	if c.Tell == nil {
+		return nil
+	}
+	if err := s.opts.Audit(ctx, Action{Name: c.Tell.Name, Cohort: *c, By: Guard, Reason: c.Tell.Reason}); err != nil {
+		return fmt.Errorf("tell the audit log of %s: %w", c.Tell.Name, err)
+	}
+	c.Tell = nil
+	return s.store.put(ctx, c)
 }
 
 // stop is the guard's pause, with the reason.
@@ -236,12 +339,12 @@ func (s *Service) stop(ctx context.Context, c *Cohort, why string) error {
 	if err := c.pause(Guard, why, now); err != nil {
 		return err
 	}
+	c.Tell = &Told{"redrive.pause", why}
 	if err := s.store.put(ctx, c); err != nil {
 		return err
 	}
 	s.opts.Logger.WarnContext(ctx, "redrive paused", "redrive_id", c.ID, "why", why)
-	s.opts.Audit(ctx, Action{Name: "redrive.pause", Cohort: *c, By: Guard, Reason: why})
-	return nil
+	return s.tell(ctx, c)
 }
 
 // abandon lets go of what an aborted cohort has not released, and ends it when what it
@@ -250,8 +353,8 @@ func (s *Service) abandon(ctx context.Context, c *Cohort) error {
 	if err := s.letGo(ctx, c.ID); err != nil {
 		return err
 	}
-	tally, err := s.letters.Tally(ctx, c.ID)
-	if err != nil || tally.Out() > 0 {
+	out, err := s.letters.OutOfCohort(ctx, c.ID, 1)
+	if err != nil || len(out) > 0 {
 		return err
 	}
 	return s.end(ctx, c, Aborted)
@@ -267,10 +370,27 @@ func (s *Service) end(ctx context.Context, c *Cohort, as State) error {
 	if err != nil {
 		return err
 	}
-	c.State, c.EndedAt, c.Final = as, now, &tally
+	c.State, c.EndedAt, c.Final, c.HeldBack = as, now, &tally, ""
+	c.Tell = &Told{"redrive.end", fmt.Sprintf("%d of %d were delivered", tally.Delivered, tally.Claimed)}
 	if err := s.store.put(ctx, c); err != nil {
 		return err
 	}
-	s.opts.Audit(ctx, Action{Name: "redrive.end", Cohort: *c, By: Guard})
-	return s.letters.ForgetCohort(ctx, c.ID)
+	if err := s.tell(ctx, c); err != nil {
+		return err
+	}
+	return s.close(ctx, c)
+}
+
+// close has the scheduler forget a cohort that has ended. It stays among the live ones
+// until that is done, so that a runner that dies half way leaves nothing behind: no
+// count, and no claim that would keep a dead letter from every other cohort.
+func (s *Service) close(ctx context.Context, c *Cohort) error {
+	if err := s.letGo(ctx, c.ID); err != nil {
+		return err
+	}
+	if err := s.letters.ForgetCohort(ctx, c.ID); err != nil {
+		return err
+	}
+	c.Closed = true
+	return s.store.put(ctx, c)
 }

@@ -57,8 +57,9 @@ type Options struct {
 	// ClassOf says which class a subscriber is of; "" for one that is gone. Required.
 	ClassOf func(ctx context.Context, subscriberID string) (string, error)
 	// Audit takes what the runner does by itself; what an operator does is its caller's
-	// to write down. Nil drops it.
-	Audit func(context.Context, Action)
+	// to write down. It is told again until it returns nil, and may be told the same twice
+	// if a process dies. A nil func drops it.
+	Audit func(context.Context, Action) error
 	// Every is how often the runner looks; 0 means 1 s.
 	Every  time.Duration
 	Logger *slog.Logger
@@ -72,18 +73,25 @@ type Service struct {
 	opts    Options
 	who     string
 
-	mu   sync.Mutex
-	last schedule.Sample // when arrivals were measured last
+	mu           sync.Mutex
+	older, newer schedule.Sample // what arrivals are measured by
 }
 
 func (s *Service) classes() []string { return slices.Sorted(maps.Keys(s.opts.Classes)) }
 
-// Create makes a cohort, which the runner then plans. by is who asks. It returns
-// *InvalidError.
+// Create makes a cohort, which the runner then plans. by is who asks. What dies later is
+// none of its members. It returns *InvalidError or ErrTooMany.
 func (s *Service) Create(ctx context.Context, o Order, by string) (Cohort, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
 		return Cohort{}, err
+	}
+	live, err := s.store.count(ctx)
+	if err != nil {
+		return Cohort{}, err
+	}
+	if live >= MaxLive {
+		return Cohort{}, fmt.Errorf("create a redrive: %d of %d: %w", live, MaxLive, ErrTooMany)
 	}
 	now, err := s.letters.Now(ctx)
 	if err != nil {
@@ -115,11 +123,17 @@ func (s *Service) Get(ctx context.Context, id string) (View, error) {
 }
 
 func (s *Service) view(ctx context.Context, c Cohort) (v View, err error) {
-	v.Cohort = c
-	if c.Final != nil {
+	if c.Final == nil {
+		if v.Tally, err = s.letters.Tally(ctx, c.ID); err != nil {
+			return v, err
+		}
+		// It may have ended between the two reads, and its counts be forgotten.
+		if c, err = s.store.get(ctx, c.ID); err != nil {
+			return v, err
+		}
+	}
+	if v.Cohort = c; c.Final != nil {
 		v.Tally = *c.Final
-	} else if v.Tally, err = s.letters.Tally(ctx, c.ID); err != nil {
-		return v, err
 	}
 	for _, id := range c.CanaryIDs {
 		d, err := s.letters.Delivery(ctx, id)
@@ -140,30 +154,41 @@ func (s *Service) List(ctx context.Context, before string, limit int) ([]Cohort,
 }
 
 // Approve lets the others of a cohort go after its canary. The effect is what was
-// checked at the receiver, in words. It returns ErrNotFound, ErrState or *InvalidErrorError.
+// checked at the receiver, in words. It returns ErrNotFound, ErrState or *InvalidError.
 func (s *Service) Approve(ctx context.Context, id, by, effect string) (Cohort, error) {
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error {
-		c.Limit = 0 // measured when it begins
 		return c.approve(by, effect, now)
 	})
 }
 
-// Pause stops the release. It returns ErrNotFound, ErrState or *InvalidErrorError.
+// errReason says what is wrong with one.
+func errReason(why string) error {
+	if sentence(why) {
+		return nil
+	}
+	return &InvalidError{[]Problem{{"/reason", reasonRule}}}
+}
+
+// Pause stops the release; what was released goes on, and so may what a step of the
+// runner is releasing just then. It returns ErrNotFound, ErrState or *InvalidError.
 func (s *Service) Pause(ctx context.Context, id, by, why string) (Cohort, error) {
+	if err := errReason(why); err != nil {
+		return Cohort{}, err
+	}
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error { return c.pause(by, why, now) })
 }
 
 // Resume goes on where a cohort was paused. It returns ErrNotFound or ErrState.
 func (s *Service) Resume(ctx context.Context, id string) (Cohort, error) {
-	return s.change(ctx, id, func(c *Cohort, now time.Time) error {
-		c.Limit = 0
-		return c.resume(now)
-	})
+	return s.change(ctx, id, func(c *Cohort, now time.Time) error { return c.resume(now) })
 }
 
 // Abort ends a cohort: what was not released is let go, and stays dead; what is out
-// goes on. It returns ErrNotFound or ErrState.
+// goes on. It returns ErrNotFound, ErrState or *InvalidError.
 func (s *Service) Abort(ctx context.Context, id, by, why string) (Cohort, error) {
+	if err := errReason(why); err != nil {
+		return Cohort{}, err
+	}
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error { return c.abort(by, why, now) })
 }
 

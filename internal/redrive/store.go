@@ -38,7 +38,7 @@ func New(rdb redis.UniversalClient, l Letters, o Options) *Service {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Audit == nil {
-		o.Audit = func(context.Context, Action) {}
+		o.Audit = func(context.Context, Action) error { return nil }
 	}
 	return &Service{store: store{rdb}, letters: l, opts: o, who: rand.Text()}
 }
@@ -97,7 +97,7 @@ func (s store) put(ctx context.Context, c *Cohort) error {
 		return fmt.Errorf("redrive: encode %s: %w", c.ID, err)
 	}
 	live := 1
-	if !c.EndedAt.IsZero() {
+	if c.Closed {
 		live = 0
 	}
 	done, err := put.Run(ctx, s.rdb, []string{keyCohorts, keyAll, keyLive}, c.ID, c.Version, text, c.CreatedAt.UnixMilli(), live,
@@ -155,6 +155,12 @@ func (s store) list(ctx context.Context, before string, limit int) ([]Cohort, er
 		return nil, failure("list", err)
 	}
 	return s.all(ctx, ids)
+}
+
+// count is how many have not ended.
+func (s store) count(ctx context.Context) (int64, error) {
+	n, err := s.rdb.SCard(ctx, keyLive).Result()
+	return n, failure("count the live ones", err)
 }
 
 // live reads those that have not ended.
