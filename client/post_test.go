@@ -40,7 +40,7 @@ func TestPostAgain(t *testing.T) {
 		"408 is final":               {[]step{status(408, "request_timeout")}, 1, ErrUnavailable, false},
 		"500 is final":               {[]step{status(500, "internal")}, 1, errAny, false},
 		"a redirect is not followed": {[]step{func(w http.ResponseWriter, r *http.Request, _ []byte) {
-			http.Redirect(w, r, "/x", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, "/x", http.StatusFound)
 		}}, 1, errAny, false},
 		"never up":                    {[]step{status(503, "unavailable")}, 4, ErrUnavailable, false},
 		"always cut":                  {[]step{cut}, 4, ErrUnavailable, false},
@@ -333,9 +333,9 @@ func TestConnectionsAreKept(t *testing.T) {
 		}
 		accept(false)(w, r, b)
 	})
-	c := fast(t, f.URL)
-	for range 5 {
-		if _, err := c.Post(t.Context(), event("e1")); err != nil {
+	c := fast(t, f.URL, WithRetries(0)) // so that a 503 is the end of its call
+	for i := range 6 {
+		if _, err := c.Post(t.Context(), event("e1")); (err != nil) != (i%2 == 0) {
 			t.Fatal(err)
 		}
 	}

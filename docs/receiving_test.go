@@ -65,7 +65,7 @@ func TestReceiversDefaultsAreDocumented(t *testing.T) {
 		"max_attempts": strconv.Itoa(p.MaxAttempts), "max_age": hours(p.MaxAge), "retry_after_cap": hours(p.RetryAfterCap),
 	} {
 		m := regexp.MustCompile("`" + name + "` \\(([^)]+)\\)").FindStringSubmatch(doc)
-		if m == nil || m[1] != want {
+		if len(m) != 2 || m[1] != want {
 			t.Errorf("%s is given as %q, want %q", name, m, want)
 		}
 	}

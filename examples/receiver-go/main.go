@@ -100,6 +100,9 @@ func (rc *receiver) store(r *http.Request, e event, body []byte) error {
 	if n, err := result.RowsAffected(); err != nil || n == 0 {
 		return err // a duplicate: stored already, so it is answered the same
 	}
+	if e.Type == "fanout.test" {
+		return tx.Commit() // of no shipment
+	}
 	if _, err := tx.Exec(`INSERT INTO shipments VALUES (?, ?, ?) ON CONFLICT DO UPDATE
 		SET status = excluded.status, occurred_at = excluded.occurred_at WHERE excluded.occurred_at > occurred_at`,
 		e.ShipmentID, e.Type, e.Timestamp.UnixMicro()); err != nil {

@@ -159,9 +159,17 @@ func keepsTheNewest(t *testing.T, command []string) {
 	rc.start(t)
 	post(t, c, "later", "shipment.in_transit", "shp_1", "2026-03-01T09:29:59.999Z")
 	post(t, c, "newer", "shipment.picked_up", "shp_2", "2026-03-01T01:00:01-05:00") // a second after
-	delivered(t, c, 5)
+	for sub, err := range c.Subscribers(t.Context(), client.SubscriberFilter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.TestSubscriber(t.Context(), sub.ID, client.TestEvent{}); err != nil { // moves nothing
+			t.Fatal(err)
+		}
+	}
+	delivered(t, c, 6)
 	want := map[string]string{"shp_1": "shipment.delivered", "shp_2": "shipment.picked_up"}
-	if s := rc.stored(t); s.Deliveries != 5 || !maps.Equal(s.Shipments, want) {
+	if s := rc.stored(t); s.Deliveries != 6 || !maps.Equal(s.Shipments, want) {
 		t.Errorf("it stored %+v, want %v", s, want)
 	}
 }
@@ -312,12 +320,13 @@ func subscribe(t *testing.T, endpoint, secret string) *client.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	if _, err := c.CreateSubscriber(t.Context(), client.SubscriberInput{
+	_, err = c.CreateSubscriber(t.Context(), client.SubscriberInput{
 		URL: &endpoint, Secret: &secret,
 		Policy: &client.PolicyInput{
 			BackoffBase: new(client.Duration(50 * time.Millisecond)), BackoffCap: new(client.Duration(200 * time.Millisecond)),
 		},
-	}); err != nil {
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return c
