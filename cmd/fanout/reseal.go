@@ -31,7 +31,7 @@ the new key last everywhere, then first everywhere, reseal, and drop the old one
 
 Example:
 
-  FANOUT_SECRETS_KEY="k1:$(openssl rand -base64 32)" fanout reseal --redis-addr=127.0.0.1:6379`
+  fanout reseal --redis-addr=127.0.0.1:6379 --secrets-key-file=/run/secrets/fanout-keys`
 }
 
 // Run reseals until all is done, or a signal comes.
