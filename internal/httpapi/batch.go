@@ -112,8 +112,7 @@ func readBatch(r *http.Request) ([]jsontext.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	const around = 2 // the object and the list around each event
-	if err := readable(body, maxDepth+around); err != nil {
+	if err := readable(body); err != nil {
 		return nil, err
 	}
 	events, err := splitBatch(body)

@@ -41,7 +41,7 @@ func decode(r *http.Request, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := readable(body, maxDepth); err != nil {
+	if err := readable(body); err != nil {
 		return err
 	}
 	return decodeText(body, v)
@@ -109,20 +109,13 @@ func readAll(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// readable says whether a body is UTF-8 and nested no deeper than a parser should go.
-func readable(body []byte, depth int) error {
+// readable says whether a body is text in UTF-8.
+func readable(body []byte) error {
 	if err := byteOrderMark(body); err != nil {
 		return err
 	}
 	if at := invalidUTF8(body); at >= 0 {
 		return fail(ProblemCodeInvalidUTF8, "The byte at offset %d is not part of any UTF-8 character. Encode the body as UTF-8.", at)
-	}
-	return notTooDeep(body, depth)
-}
-
-func notTooDeep(text []byte, depth int) error {
-	if at := tooDeep(text, depth); at >= 0 {
-		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", depth, at)
 	}
 	return nil
 }
@@ -130,8 +123,8 @@ func notTooDeep(text []byte, depth int) error {
 // inspect walks a text once before it is decoded: depth, syntax, one object and
 // nothing after it, and no repeated name or null outside of data.
 func inspect(text []byte) error {
-	if err := notTooDeep(text, maxDepth); err != nil {
-		return err
+	if at := tooDeep(text); at >= 0 {
+		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", maxDepth, at)
 	}
 	// Invalid UTF-8 is allowed from here on because it now means an escaped half of
 	// a surrogate pair. Those bytes are ASCII: in data they are kept as they are.
@@ -397,9 +390,9 @@ func invalidUTF8(b []byte) int {
 	return -1
 }
 
-// tooDeep is the offset of the first bracket beyond the most, or -1. It only
+// tooDeep is the offset of the first bracket beyond maxDepth, or -1. It only
 // counts, so that no parser has to recurse to find out.
-func tooDeep(b []byte, most int) int {
+func tooDeep(b []byte) int {
 	depth, quoted := 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
@@ -410,7 +403,7 @@ func tooDeep(b []byte, most int) int {
 		case quoted:
 		case c == '{' || c == '[':
 			depth++
-			if depth > most {
+			if depth > maxDepth {
 				return i
 			}
 		case c == '}' || c == ']':
