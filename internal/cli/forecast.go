@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -143,13 +144,14 @@ func (f facts) options() (said []string) {
 	add := func(why, command string) { said = append(said, fmt.Sprintf("- %s: %s", why, command)) }
 	pending := d.State == client.Scheduled || d.State == client.Leased
 	if pending && f.onHold() {
+		var ends []string
 		for _, h := range f.subscriber.Status.Holds {
-			switch h.Reason {
-			case client.Paused, client.Disabled, client.Breaker:
-				add(fmt.Sprintf("If the endpoint is well, end the hold (%s)", h.Reason), "fanout subscribers resume "+d.SubscriberID)
-			case client.Throttled:
-				add("Wait: the endpoint itself asked for the rest (throttled). What it is about", "fanout subscribers show "+d.SubscriberID)
+			if h.Reason != client.Throttled { // which ends by itself alone
+				ends = append(ends, string(h.Reason))
 			}
+		}
+		if ends != nil {
+			add(fmt.Sprintf("If the endpoint is well, end the hold (%s)", strings.Join(ends, ", ")), "fanout subscribers resume "+d.SubscriberID)
 		}
 	}
 	switch d.State {

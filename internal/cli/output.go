@@ -209,6 +209,10 @@ func span(d time.Duration) string {
 		}
 		return fmt.Sprintf("%d%s%d%s", n, big, m, small)
 	}
+	const tenth = 100 * time.Millisecond
+	if d.Round(tenth) >= 10*time.Second {
+		d = d.Round(time.Second)
+	}
 	switch {
 	case d < time.Millisecond && d != 0:
 		return "under 1ms"

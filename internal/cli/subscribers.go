@@ -130,7 +130,7 @@ func subscriberRows(t *table, sub client.Subscriber, now time.Time) {
 func secretLife(secret client.SecretInfo, now time.Time) string {
 	text := "made " + when(secret.CreatedAt, now)
 	if !secret.ExpiresAt.IsZero() {
-		text += ", signs until " + when(secret.ExpiresAt, now)
+		text += fmt.Sprintf(", signs until %s (%s)", stamp(secret.ExpiresAt), ago(secret.ExpiresAt, now))
 	}
 	return text
 }

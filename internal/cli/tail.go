@@ -115,7 +115,7 @@ func (f *follower) pending(ctx context.Context) (all []client.Delivery, whole bo
 
 // show prints a delivery if it is not as it was.
 func (f *follower) show(d client.Delivery) {
-	now := fmt.Sprint(d.State, d.DeliveryCount, d.Releases, d.LastOutcome, d.NextAttemptAt.UnixMilli())
+	now := fingerprint(d)
 	if f.known[d.ID] == now {
 		return
 	}
@@ -129,6 +129,11 @@ func (f *follower) show(d client.Delivery) {
 		next = when(d.NextAttemptAt, time.Now())
 	}
 	f.s.print(tailLine, time.Now().UTC().Format("15:04:05Z"), clean(d.ID), d.State, fmt.Sprint(d.Attempts), clean(outcome(d.LastOutcome, d.LastStatus)), next)
+}
+
+// fingerprint is what makes a line worth showing.
+func fingerprint(d client.Delivery) string {
+	return fmt.Sprint(d.State, d.DeliveryCount, d.Releases, d.LastOutcome, d.NextAttemptAt.UnixMilli())
 }
 
 // dead shows dead letters that are new: also those that were never seen pending.
