@@ -141,7 +141,7 @@ func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p ListAuditPa
 
 func (s *server) listAudit(ctx context.Context, w http.ResponseWriter, r *http.Request, p ListAuditParams) error {
 	if s.deps.Audit == nil {
-		return notServed()
+		return noStore()
 	}
 	limit, err := limitOf(p.Limit)
 	if err != nil {

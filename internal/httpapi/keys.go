@@ -17,7 +17,7 @@ const repeatKey = "The key may have been made, and nobody has its token. List th
 func (s *server) CreateKey(w http.ResponseWriter, r *http.Request, _ CreateKeyParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		if s.deps.Keys == nil {
-			return notServed()
+			return noStore()
 		}
 		var in NewKey
 		if err := decode(r, &in); err != nil {
@@ -46,7 +46,7 @@ func (s *server) CreateKey(w http.ResponseWriter, r *http.Request, _ CreateKeyPa
 func (s *server) ListKeys(w http.ResponseWriter, r *http.Request, p ListKeysParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		if s.deps.Keys == nil {
-			return notServed()
+			return noStore()
 		}
 		limit, err := limitOf(p.Limit)
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *server) GetSelf(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) findKey(ctx context.Context, id string) (access.Key, error) {
 	if s.deps.Keys == nil {
-		return access.Key{}, notServed()
+		return access.Key{}, noStore()
 	}
 	if !usableID(id, "_") {
 		return access.Key{}, notFound("key")

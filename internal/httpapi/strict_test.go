@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/fanout/fanout/internal/access"
+)
+
+// Whatever takes a body takes it strictly, each operation alike: one table of what is
+// wrong, over all of them.
+func TestEveryBodyIsReadStrictly(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	fill := k.paths(k.mine, "evt_mine", k.myDelivery)
+	tried := 0
+	for name, op := range operations(t) {
+		if op.RequestBody == nil {
+			continue
+		}
+		tried++
+		method, path, _ := strings.Cut(name, " ")
+		path = fill.Replace(path)
+		optional := op.RequestBody.Required == nil || !*op.RequestBody.Required
+		limit := DefaultMaxBody
+		if op.OperationId == "postEventBatch" {
+			limit = maxBatchBody
+		}
+		for what, c := range map[string]struct {
+			body, contentType string
+			code              ProblemCode
+			pointer           string
+		}{
+			"unknown field":  {`{"no_such_field":1}`, "application/json", ProblemCodeInvalidField, "/no_such_field"},
+			"not JSON":       {`{`, "application/json", ProblemCodeInvalidJSON, ""},
+			"a list":         {`[]`, "application/json", ProblemCodeInvalidJSON, ""},
+			"null":           {`null`, "application/json", ProblemCodeInvalidJSON, ""},
+			"two":            {`{}{}`, "application/json", ProblemCodeInvalidJSON, ""},
+			"bad UTF-8":      {"{\"\xff\":1}", "application/json", ProblemCodeInvalidUTF8, ""},
+			"a byte order":   {"\xef\xbb\xbf{}", "application/json", ProblemCodeInvalidJSON, ""},
+			"too large":      {`{"a":"` + strings.Repeat("x", limit) + `"}`, "application/json", ProblemCodeBodyTooLarge, ""},
+			"a form":         {"a=1", "application/x-www-form-urlencoded", ProblemCodeUnsupportedMediaType, ""},
+			"another set":    {"{}", "application/json; charset=latin1", ProblemCodeUnsupportedMediaType, ""},
+			"no type at all": {"{}", "", ProblemCodeUnsupportedMediaType, ""},
+		} {
+			p := wantProblem(t, k.do(method, path, c.body, "Content-Type: "+c.contentType), c.code)
+			if c.pointer != "" {
+				wantPointers(t, p, c.pointer)
+			}
+			if p.Detail == "" || len(p.Errors) > 0 && p.Errors[0].Detail == "" {
+				t.Errorf("%s, %s: nothing that a person could act on: %+v", name, what, p)
+			}
+		}
+		if !optional {
+			wantProblem(t, k.do(method, path, "", "Content-Type: application/json"), ProblemCodeInvalidJSON)
+		}
+		// Strictness is no way around the roles: the body is not even read.
+		wantProblem(t, k.as(access.Viewer, method, path, `{"no_such_field":1}`), ProblemCodeForbidden)
+	}
+	if tried < 8 {
+		t.Errorf("only %d operations take a body", tried)
+	}
+}
+
+// A field of the wrong type is named, with what belongs there and what was sent.
+func TestWrongTypesAreNamed(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	sub, dlv := "/v1/subscribers/"+k.mine.ID, "/v1/deliveries/"+k.myDelivery
+	for _, c := range [][5]string{
+		{"POST", "/v1/events", `{"type":1}`, "/type", "must be a string, is a number"},
+		{"POST", "/v1/subscribers", `{"url":{}}`, "/url", "must be a string, is an object"},
+		{"POST", "/v1/subscribers", `{"paused":"no"}`, "/paused", "must be true or false, is a string"},
+		{"POST", "/v1/subscribers", `{"headers":[]}`, "/headers", "must be an object, is an array"},
+		{"POST", "/v1/subscribers", `{"headers":{"X":1}}`, "/headers/X", "must be a string, is a number"},
+		{"PATCH", sub, `{"policy":{"max_attempts":"5"}}`, "/policy/max_attempts", "must be a whole number"},
+		{"PATCH", sub, `{"policy":{"max_age":5}}`, "/policy/max_age", "must be a duration"},
+		{"POST", sub + "/secrets", `{"overlap":24}`, "/overlap", `must be a duration such as "10s"`},
+		{"POST", sub + "/secrets", `{"overlap":"a day"}`, "/overlap", `must be a duration such as "10s"`},
+		{"POST", sub + "/secrets", `{"secret":[]}`, "/secret", "must be a string, is an array"},
+		{"POST", sub + "/test", `{"type":[]}`, "/type", "must be a string, is an array"},
+		{"POST", dlv + "/retry", `{"reason":1}`, "/reason", "must be a string, is a number"},
+		{"POST", dlv + "/cancel", `{"reason":{}}`, "/reason", "must be a string, is an object"},
+		{"POST", "/v1/keys", `{"name":1}`, "/name", "must be a string, is a number"},
+	} {
+		p := wantProblem(t, k.do(c[0], c[1], c[2]), ProblemCodeInvalidField)
+		wantPointers(t, p, c[3])
+		if !strings.Contains(p.Errors[0].Detail, c[4]) {
+			t.Errorf("%s %s %s: %q, want %q", c[0], c[1], c[2], p.Errors[0].Detail, c[4])
+		}
+	}
+}
+
+// What was deleted is gone, for every operation on it.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	into[SubscriberDeleted](t, k.do("DELETE", "/v1/subscribers/"+k.mine.ID, ""), 200)
+	for name, op := range operations(t) {
+		method, path, _ := strings.Cut(name, " ")
+		if !strings.Contains(path, "{subscriber_id}") || op.OperationId == "deleteSubscriber" {
+			continue
+		}
+		path = strings.ReplaceAll(path, "{subscriber_id}", k.mine.ID)
+		p := wantProblem(t, k.do(method, path, bodies[op.OperationId]), ProblemCodeNotFound)
+		if !strings.Contains(p.Detail, "deleted") {
+			t.Errorf("%s: %q", name, p.Detail)
+		}
+	}
+	// An admin may finish it; a bound key does not learn that it was his.
+	into[SubscriberDeleted](t, k.do("DELETE", "/v1/subscribers/"+k.mine.ID, ""), 200)
+	wantProblem(t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/"+k.mine.ID, ""), ProblemCodeNotFound)
+	wantProblem(t, k.as(access.Subscriber, "GET", "/v1/deliveries/"+k.myDelivery, ""), ProblemCodeNotFound)
+}
+
+func TestReferencePage(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	a := k.as(access.Producer, "GET", "/docs", "")
+	if a.status != 200 || a.header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Fatalf("%d %s", a.status, a.header.Get("Content-Type"))
+	}
+	policy := a.header.Get("Content-Security-Policy")
+	for _, want := range []string{"default-src 'none'", "style-src 'sha256-", "frame-ancestors 'none'"} {
+		if !strings.Contains(policy, want) {
+			t.Errorf("the policy is %q", policy)
+		}
+	}
+	for _, never := range []string{"<script", "http://", "src=", "style=", "onclick", "ZgotmplZ", "<nil>"} {
+		if strings.Contains(strings.ReplaceAll(a.body, "http://127.0.0.1", ""), never) {
+			t.Errorf("the page has %q", never)
+		}
+	}
+	c, err := theContract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, op := range operations(t) {
+		_, path, _ := strings.Cut(name, " ")
+		for _, want := range []string{fmt.Sprintf(`id="%s"`, op.OperationId), fmt.Sprintf(`href="#%s"`, op.OperationId), path} {
+			if !strings.Contains(a.body, want) {
+				t.Errorf("%s: the page has no %s", name, want)
+			}
+		}
+	}
+	for name := range c.model.Components.Schemas.FromOldest() {
+		if !strings.Contains(a.body, `id="schema-`+name+`"`) {
+			t.Errorf("the page has no schema %s", name)
+		}
+	}
+	for _, link := range strings.Split(a.body, `href="#`)[1:] {
+		target, _, _ := strings.Cut(link, `"`)
+		if !strings.Contains(a.body, `id="`+target+`"`) {
+			t.Errorf("a link leads to #%s, which is not there", target)
+		}
+	}
+	for _, want := range []string{
+		"For producer, admin.", "Needs no key.", "evt_dhl_00340434161094042557_delivered", "1 to 200, default 50", "one of producer, subscriber, viewer",
+		"receiveShipmentEvent", "whsec_", "at most 1000",
+	} {
+		if !strings.Contains(a.body, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+}
