@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -47,7 +48,7 @@ func (l *eventsBatch) Run(ctx context.Context, s *session) error {
 	}
 	switch {
 	case err != nil:
-		s.note("Stopped behind line %d of %s. Events that have an id can be posted again: each is accepted once.", b.done, l.File)
+		s.notef("Stopped behind line %d of %s. Events that have an id can be posted again: each is accepted once.", b.done, l.File)
 		return err
 	case b.Refused > 0:
 		return &failedError{fmt.Sprintf("%d of %d events were refused", b.Refused, b.Accepted+b.Duplicates+b.Refused)}
@@ -96,7 +97,7 @@ func (p *poster) all(ctx context.Context) error {
 		}
 		if time.Since(p.told) >= progressEvery {
 			p.told = time.Now()
-			p.s.note("%d lines: %d accepted, %d accepted before, %d refused", p.done, p.Accepted, p.Duplicates, p.Refused)
+			p.s.notef("%d lines: %d accepted, %d accepted before, %d refused", p.done, p.Accepted, p.Duplicates, p.Refused)
 		}
 	}
 }
@@ -126,7 +127,7 @@ func (p *poster) chunk() (numbers []int, events []client.Event, end bool, err er
 			numbers, events = append(numbers, p.lines.n), append(events, f.event())
 		}
 		if end {
-			return numbers, events, true, nil
+			return numbers, events, true, nil //nolint:nilerr // io.EOF is the end
 		}
 	}
 	return numbers, events, false, nil
@@ -146,15 +147,16 @@ func (p *poster) tell(r refusal) {
 	if p.s.json() {
 		return
 	}
-	text := r.Problem.Detail
+	parts := []string{r.Problem.Detail}
 	for _, e := range r.Problem.Errors {
-		text += "; " + e.Pointer + ": " + e.Detail
+		parts = append(parts, e.Pointer+": "+e.Detail)
 	}
+	text := strings.Join(parts, "; ")
 	name := ""
 	if r.ID != "" {
 		name = " " + r.ID
 	}
-	p.s.print("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(text, 400))))
+	p.s.sayf("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(text, 400))))
 }
 
 func (p *poster) post(ctx context.Context, numbers []int, events []client.Event) error {
@@ -178,7 +180,7 @@ func (p *poster) post(ctx context.Context, numbers []int, events []client.Event)
 // sum shows what all came to.
 func (p *poster) sum() error {
 	if p.noID > 0 {
-		p.s.note("%d events had no id: to post the file again would post them twice.", p.noID)
+		p.s.notef("%d events had no id: to post the file again would post them twice.", p.noID)
 	}
 	if p.s.json() {
 		b, err := json.Marshal(p)
@@ -187,7 +189,7 @@ func (p *poster) sum() error {
 		}
 		return p.s.document(b)
 	}
-	p.s.print("accepted %d, accepted before %d, refused %d; %d deliveries", p.Accepted, p.Duplicates, p.Refused, p.Deliveries)
+	p.s.sayf("accepted %d, accepted before %d, refused %d; %d deliveries", p.Accepted, p.Duplicates, p.Refused, p.Deliveries)
 	return nil
 }
 

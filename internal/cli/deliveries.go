@@ -79,7 +79,7 @@ func (s *session) showDelivery(d client.Delivery) error {
 	if err := s.show(func(t *table) { deliveryRows(t, d, now) }); err != nil || s.json() || len(d.Evidence) == 0 {
 		return err
 	}
-	s.print("\nfailed attempts that are kept, oldest first:")
+	s.sayf("\nfailed attempts that are kept, oldest first:")
 	s.table(func(t *table) { attemptTable(t, d.Evidence, now) })
 	return nil
 }
@@ -125,11 +125,13 @@ type deliveriesRetry struct {
 
 // Run makes a delivery due now.
 func (l *deliveriesRetry) Run(ctx context.Context, s *session) error {
-	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) { return c.RetryDelivery(ctx, l.ID) })
+	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) {
+		return c.RetryDelivery(ctx, l.ID)
+	})
 	if err != nil {
 		return err
 	}
-	s.note("It is due now. What comes of it: fanout explain %s", d.ID)
+	s.notef("It is due now. What comes of it: fanout explain %s", d.ID)
 	return s.show(func(t *table) { deliveryRows(t, d, time.Now()) })
 }
 

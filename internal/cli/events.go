@@ -45,12 +45,12 @@ func (l *eventsShow) Run(ctx context.Context, s *session) error {
 		t.row("deliveries", fmt.Sprintf("%d planned, %s", e.DeliveriesPlanned, statesOf(e.Deliveries)))
 	})
 	if e.Expanding {
-		s.note("Some of its deliveries are still to be made: look again in a moment.")
+		s.notef("Some of its deliveries are still to be made: look again in a moment.")
 	}
 	if len(e.Deliveries) == 0 {
 		return nil
 	}
-	s.print("")
+	s.sayf("")
 	s.table(func(t *table) {
 		t.header("DELIVERY", "SUBSCRIBER", "STATE", "ATTEMPTS", "LAST OUTCOME")
 		for _, d := range e.Deliveries {
@@ -116,7 +116,7 @@ func (l *eventsPost) Run(ctx context.Context, s *session) error {
 	}
 	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, e) })
 	if err != nil {
-		s.note("The event's id is %s: post it again with that id and the same body, and it is accepted once.", e.ID)
+		s.notef("The event's id is %s: post it again with that id and the same body, and it is accepted once.", e.ID)
 		return err
 	}
 	s.looksAt(r)
@@ -179,8 +179,8 @@ func receiptTable(t *table, all []client.Receipt) {
 // looksAt says how to see what becomes of an event.
 func (s *session) looksAt(r client.Receipt) {
 	if r.Deliveries == 0 {
-		s.note("No subscriber's filter matches it, so it goes to nobody: fanout subscribers ls shows what they get.")
+		s.notef("No subscriber's filter matches it, so it goes to nobody: fanout subscribers ls shows what they get.")
 		return
 	}
-	s.note("What comes of it: fanout events show %s", r.ID)
+	s.notef("What comes of it: fanout events show %s", r.ID)
 }

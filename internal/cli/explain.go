@@ -43,7 +43,7 @@ func (l *explainCmd) Run(ctx context.Context, s *session) error {
 		return s.document(b)
 	}
 	for _, line := range said {
-		s.print("%s", clean(line))
+		s.sayf("%s", clean(line))
 	}
 	return nil
 }
@@ -70,7 +70,9 @@ func gather(ctx context.Context, s *session, id string) (facts, map[string]any, 
 	default:
 		return f, nil, err
 	}
-	e, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.StoredEvent, error) { return c.GetEvent(ctx, d.EventID) })
+	e, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.StoredEvent, error) {
+		return c.GetEvent(ctx, d.EventID)
+	})
 	switch {
 	case err == nil:
 		f.event, raw["event"] = &e, s.answer.raw()

@@ -22,9 +22,10 @@ func (f facts) next(now time.Time) []string {
 	case client.Leased:
 		said := []string{"The attempt ends by an answer, or by its timeout" + f.timeout() + "; if its worker is lost, another takes it up."}
 		return append(append(said, f.holds(now)...), f.end(now))
+	default: // scheduled
+		said := append(f.holds(now), f.due(now)...)
+		return append(said, f.end(now))
 	}
-	said := append(f.holds(now), f.due(now)...)
-	return append(said, f.end(now))
 }
 
 func (f facts) timeout() string {
@@ -106,7 +107,7 @@ func (f facts) drawn() string {
 	last := d.Evidence[len(d.Evidence)-1]
 	window, wait := delivery.Window(p, last.Attempt), delivery.Backoff(p, d.ID, last.Attempt)
 	why := fmt.Sprintf("After attempt %d the wait is drawn from a window of 0s to %s", last.Attempt, span(window))
-	asked := min(last.RetryAfter, client.Duration(f.subscriber.Policy.RetryAfterCap))
+	asked := min(last.RetryAfter, f.subscriber.Policy.RetryAfterCap)
 	if time.Duration(asked) > wait {
 		wait = time.Duration(asked)
 		why += fmt.Sprintf("; the endpoint's Retry-After asked for more, %s", span(wait))
@@ -171,6 +172,7 @@ func (f facts) options() (said []string) {
 		}
 	case client.Delivered:
 		add("If the receiver does not find it, look there for the webhook-id", d.ID)
+	default:
 	}
 	if f.event != nil {
 		add("See the event and its other deliveries", "fanout events show "+d.EventID)

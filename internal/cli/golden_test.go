@@ -130,8 +130,10 @@ func explained() map[string]facts {
 			f.delivery.NextAttemptAt = before(time.Second)
 			f.subscriber.Status.Holds = []client.Hold{{Reason: client.Breaker, Probe: "dlv_1", Note: "One delivery is out as a probe."}, {Reason: client.Paused, Note: "Somebody paused it."}}
 		}),
-		"leased":    with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LeaseLosses = 3, 1 }),
-		"delivered": with(ended(client.Delivered), func(f *facts) { f.delivery.Attempts, f.delivery.LastOutcome, f.delivery.LastStatus = 3, "delivered", 200 }),
+		"leased": with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LeaseLosses = 3, 1 }),
+		"delivered": with(ended(client.Delivered), func(f *facts) {
+			f.delivery.Attempts, f.delivery.LastOutcome, f.delivery.LastStatus = 3, "delivered", 200
+		}),
 		"cancelled": with(ended(client.Cancelled), nil),
 		"exhausted": with(ended(client.Dead), func(f *facts) { f.reason = "exhausted" }),
 		"expired": with(ended(client.Dead), func(f *facts) {

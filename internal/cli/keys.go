@@ -45,8 +45,8 @@ func keyState(k client.Key, now time.Time) string {
 }
 
 type keysCreate struct {
-	Name    string        `help:"Whose key it is, for people." required:""`
-	Role    string        `enum:"producer,subscriber,viewer,operator,admin" help:"producer posts; subscriber keeps its account's; viewer reads; operator repairs; admin may all." required:""`
+	Name    string        `help:"Whose key it is, for people." required:"true"`
+	Role    string        `enum:"producer,subscriber,viewer,operator,admin" help:"producer posts; subscriber keeps its account's; viewer reads; operator repairs; admin may all." required:"true"`
 	Account string        `help:"The account of a key of role subscriber."`
 	Expires time.Duration `help:"How long it is good for, such as 720h; default for ever." placeholder:"DURATION"`
 	Rate    float64       `help:"Requests a second that it may make; default the server's own." placeholder:"N"`

@@ -49,7 +49,7 @@ func list[T any](ctx context.Context, s *session, l listing, read pages[T], fill
 		items, raws = append(items, page.Data...), append(raws, raw.Data...)
 		last := page.NextCursor == "" || page.NextCursor == p.Cursor
 		if !last && !l.All && len(items) >= l.Limit {
-			s.note("There are more: these are the first %d. --all shows all, --limit so many.", len(items))
+			s.notef("There are more: these are the first %d. --all shows all, --limit so many.", len(items))
 			last = true
 		}
 		if last {

@@ -29,7 +29,7 @@ type listenCmd struct {
 const secretVariable = "FANOUT_SECRET"
 
 // Run listens until ctx ends, which is its normal end.
-func (l *listenCmd) Run(ctx context.Context, s *session) (err error) {
+func (l *listenCmd) Run(ctx context.Context, s *session) error {
 	if err := l.check(); err != nil {
 		return err
 	}
@@ -46,19 +46,20 @@ func (l *listenCmd) Run(ctx context.Context, s *session) (err error) {
 	if l.URL == "" {
 		l.URL = own
 	}
+	leave := func() error { return nil }
 	if len(l.Register) > 0 {
 		made, err := l.register(ctx, s, secret)
 		if err != nil {
 			return err
 		}
 		secret = made.Secret
-		defer func() { err = errors.Join(err, unregister(ctx, s, made.ID)) }()
+		leave = func() error { return unregister(ctx, s, made.ID) }
 	}
-	s.note("Listening on %s; Ctrl-C ends it.", own)
+	s.notef("Listening on %s; Ctrl-C ends it.", own)
 	if secret == "" {
-		s.note("No secret: signatures are not verified. Set %s, or --secret-file, or --register.", secretVariable)
+		s.notef("No secret: signatures are not verified. Set %s, or --secret-file, or --register.", secretVariable)
 	}
-	return newReceiver(s, l, secret).serve(ctx, ln)
+	return newReceiver(s, l, secret).serve(ctx, ln, leave)
 }
 
 func (l *listenCmd) check() error {
@@ -113,11 +114,11 @@ func (l *listenCmd) register(ctx context.Context, s *session, secret string) (cl
 	})
 	var p *client.Problem
 	if errors.As(err, &p) && pointsAt(p, "/url") {
-		s.note("The service calls no loopback address unless it is told to: `fanout dev` does, `fanout serve` and the dispatcher with " +
+		s.notef("The service calls no loopback address unless it is told to: `fanout dev` does, `fanout serve` and the dispatcher with " +
 			"--allow-http --allow-any-port --allow-cidr=127.0.0.0/8; or give a tunnel's public address by --url.")
 	}
 	if err == nil {
-		s.note("Registered as %s for %s.", made.ID, strings.Join(made.Filter.Types, ", "))
+		s.notef("Registered as %s for %s.", made.ID, strings.Join(made.Filter.Types, ", "))
 	}
 	return made, err
 }
@@ -140,15 +141,16 @@ func unregister(ctx context.Context, s *session, id string) error {
 		return c.DeleteSubscriber(ctx, id, false, client.If{})
 	})
 	if err != nil {
-		s.note("The subscriber %s is still there. To delete it: fanout subscribers rm %s", id, id)
+		s.notef("The subscriber %s is still there. To delete it: fanout subscribers rm %s", id, id)
 		return err
 	}
-	s.note("Deleted %s; %d deliveries that waited were cancelled.", id, gone.Cancelled+gone.Remaining)
+	s.notef("Deleted %s; %d deliveries that waited were cancelled.", id, gone.Cancelled+gone.Remaining)
 	return nil
 }
 
-// serve answers until ctx ends, or nobody reads what is shown.
-func (r *receiver) serve(ctx context.Context, ln net.Listener) error {
+// serve answers until ctx ends, or nobody reads what is shown. It leaves before it
+// closes: a delivery would else find nobody there.
+func (r *receiver) serve(ctx context.Context, ln net.Listener, leave func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.stop = cancel
@@ -160,11 +162,14 @@ func (r *receiver) serve(ctx context.Context, ln net.Listener) error {
 	go func() { done <- srv.Serve(ln) }()
 	select {
 	case err := <-done:
-		return fmt.Errorf("receive: %w", err)
+		return errors.Join(fmt.Errorf("receive: %w", err), leave())
 	case <-ctx.Done():
 	}
+	err := leave()
 	_ = srv.Close() // a webhook that is cut off here is sent again, or its delivery cancelled
-	<-done
+	if ended := <-done; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	r.total()
-	return nil
+	return err
 }

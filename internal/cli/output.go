@@ -31,8 +31,8 @@ func (k *keeper) Write(b []byte) (int, error) {
 
 func (k *keeper) failure() error { return k.err }
 
-// print writes a line of the answer.
-func (s *session) print(format string, a ...any) { _, _ = fmt.Fprintf(s.out, format+"\n", a...) }
+// sayf writes a line of the answer.
+func (s *session) sayf(format string, a ...any) { _, _ = fmt.Fprintf(s.out, format+"\n", a...) }
 
 // document writes one JSON document, indented; its values stay as they are.
 func (s *session) document(raw json.RawMessage) error {
@@ -82,14 +82,14 @@ func (t *table) header(cells ...string) { t.head = true; t.row(cells...) }
 
 // row adds a row. Its cells may come from anywhere, so they are cleaned.
 func (t *table) row(cells ...string) {
-	clear := make([]string, len(cells))
+	fit := make([]string, len(cells))
 	for i, c := range cells {
-		clear[i] = clean(strings.TrimRight(c, "\n"))
-		if clear[i] == "" {
-			clear[i] = "-"
+		fit[i] = clean(strings.TrimRight(c, "\n"))
+		if fit[i] == "" {
+			fit[i] = "-"
 		}
 	}
-	t.rows = append(t.rows, clear)
+	t.rows = append(t.rows, fit)
 }
 
 // maybe adds a row if there is a value.
@@ -239,7 +239,10 @@ func isTerminal(v any) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
 }
 
-// useColour: on a terminal that can, unless the variable of no-color.org is set.
+// noColour is the variable of no-color.org.
+const noColour = "NO_COLOR" //nolint:misspell // its name
+
+// useColour: on a terminal that can, unless somebody asked for none.
 func useColour(out io.Writer) bool {
-	return isTerminal(out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	return isTerminal(out) && os.Getenv(noColour) == "" && os.Getenv("TERM") != "dumb"
 }

@@ -66,7 +66,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
 	if err != nil {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)
-		r.s.note("A request's body could not be read: %v", err)
+		r.s.notef("A request's body could not be read: %v", err)
 		return
 	}
 	a := r.flags.draw()
@@ -126,7 +126,8 @@ func (r *receiver) count(id string) int {
 	if id == "" {
 		return 1
 	}
-	if r.seen[id]++; r.seen[id] == 1 {
+	r.seen[id]++
+	if r.seen[id] == 1 {
 		r.order = append(r.order, id)
 		if len(r.order) > maxIDs {
 			delete(r.seen, r.order[0])
@@ -153,10 +154,10 @@ func (r *receiver) print(one received, a answer) {
 	if name == "" {
 		name = "(no webhook-id)"
 	}
-	r.s.print("%s", clean(fmt.Sprintf("%s  %s  attempt %d%s  age %s  %s  %s  -> %s", one.At.Format("15:04:05Z"), oneLine(name, 80),
+	r.s.sayf("%s", clean(fmt.Sprintf("%s  %s  attempt %d%s  age %s  %s  %s  -> %s", one.At.Format("15:04:05Z"), oneLine(name, 80),
 		one.Attempt, times, age(one), oneLine(one.Type, 80), verified, a)))
 	if r.flags.BodyLimit > 0 {
-		r.s.print("%s", indent(one, r.flags.BodyLimit))
+		r.s.sayf("%s", indent(one, r.flags.BodyLimit))
 	}
 }
 
@@ -188,5 +189,5 @@ func indent(one received, limit int) string {
 func (r *receiver) total() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.s.note("%d webhooks came, %d of them again, %d not verified.", r.came, r.again, r.refused)
+	r.s.notef("%d webhooks came, %d of them again, %d not verified.", r.came, r.again, r.refused)
 }

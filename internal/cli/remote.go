@@ -69,8 +69,8 @@ func (s *session) close() {
 
 func (s *session) json() bool { return s.Output == "json" }
 
-// note tells the person something that is no part of the answer.
-func (s *session) note(format string, a ...any) {
+// notef tells the person something that is no part of the answer.
+func (s *session) notef(format string, a ...any) {
 	_, _ = fmt.Fprintln(s.err, clean(fmt.Sprintf(format, a...)))
 }
 
@@ -84,7 +84,7 @@ func (s *session) connect() (*client.Client, error) {
 		return nil, err
 	}
 	if key != "" && inTheClear(s.API) {
-		s.note("warning: %s is plain http to another machine: whoever is between can read the key", s.API)
+		s.notef("warning: %s is plain http to another machine: whoever is between can read the key", s.API)
 	}
 	s.answer = &recorder{next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,

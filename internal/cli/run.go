@@ -56,8 +56,8 @@ func Knows(args []string) bool {
 func Run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	ctx, restore := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	defer context.AfterFunc(ctx, restore)()
-	if _, real := out.(*os.File); real {
+	context.AfterFunc(ctx, restore)
+	if _, isFile := out.(*os.File); isFile {
 		// A reader that went away must come as an error, not as the end: listen has a
 		// subscriber to delete.
 		signal.Ignore(syscall.SIGPIPE)

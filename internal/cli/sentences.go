@@ -54,8 +54,9 @@ func (f facts) where(now time.Time) string {
 		return fmt.Sprintf("%s. A worker is sending it at this moment, as attempt %d%s.", accepted, d.Attempts, f.budget())
 	case client.Scheduled:
 		return fmt.Sprintf("%s and waits for its attempt %d%s.", accepted, d.Attempts+1, f.budget())
+	default: // of a newer server
+		return fmt.Sprintf("%s, and its state is %s.", accepted, d.State)
 	}
-	return fmt.Sprintf("%s, and its state is %s.", accepted, d.State)
 }
 
 // budget is known while the policy grants it: a redrive's is the redrive's own.
@@ -87,8 +88,9 @@ func (f facts) death() string {
 		return "it came while as many deliveries as are allowed (max_held) waited for a subscriber on hold"
 	case delivery.Gone:
 		return "its endpoint answered 410 Gone, which also disabled the subscriber"
+	default:
+		return meaning(f.reason, d.LastStatus) + ", which no other attempt would change"
 	}
-	return meaning(f.reason, d.LastStatus) + ", which no other attempt would change"
 }
 
 // attempts says what became of each that is kept. A success keeps no evidence.

@@ -82,7 +82,8 @@ func TestSubscribersEventsAndDeliveries(t *testing.T) {
 		Subscriber  client.Subscriber
 		Event       client.StoredEvent
 	}
-	if s.read(&said, "explain", id); len(said.Explanation) < 5 || said.Reason != "http_422" || said.Delivery.ID != id || said.Subscriber.ID != made.ID || said.Event.ID == "" {
+	s.read(&said, "explain", id)
+	if len(said.Explanation) < 5 || said.Reason != "http_422" || said.Delivery.ID != id || said.Subscriber.ID != made.ID || said.Event.ID == "" {
 		t.Errorf("explain -o json: %+v", said)
 	}
 	if r := run(t, "", s.args("deliveries", "retry", id)...); r.code != exitFailed || !strings.Contains(r.err, "not_scheduled") {
@@ -227,7 +228,8 @@ func TestTrigger(t *testing.T) {
 	var one client.Receipt
 	s.read(&one, "trigger", "shipment.invented", "--shipment=shp_mine", "--data="+file(t, `{"mine":true}`))
 	var e client.StoredEvent
-	if s.read(&e, "events", "show", one.ID); e.ShipmentID != "shp_mine" || e.Attributes["carrier"] == "" || e.Type != "shipment.invented" || one.Deliveries != 1 {
+	s.read(&e, "events", "show", one.ID)
+	if e.ShipmentID != "shp_mine" || e.Attributes["carrier"] == "" || e.Type != "shipment.invented" || one.Deliveries != 1 {
 		t.Errorf("%+v", e)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -57,7 +58,8 @@ func (d *draft) input(s *session) (client.SubscriberInput, error) {
 			return in, err
 		}
 	}
-	return in, d.policy(&in)
+	err := d.policy(&in)
+	return in, err
 }
 
 // override sets a field that a flag was given for.
@@ -207,7 +209,7 @@ func (l *subscribersCreate) Run(ctx context.Context, s *session) error {
 // shownOnce says on stderr what the answer holds, so that nobody looks for it later.
 func (s *session) shownOnce(what string) {
 	s.precious = true
-	s.note("Keep %s: it is shown this once, and nobody can show it again.", what)
+	s.notef("Keep %s: it is shown this once, and nobody can show it again.", what)
 }
 
 type subscribersPatch struct {
@@ -223,7 +225,7 @@ func (l *subscribersPatch) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if empty, err := json.Marshal(in); err == nil && string(empty) == "{}" {
+	if reflect.ValueOf(in).IsZero() {
 		return usage("say what to change, by flags or --file")
 	}
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {

@@ -36,7 +36,7 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 	}
 	limit := s.Timeout
 	if !l.NoWait {
-		s.note("Waiting until no request to its endpoint is in flight ...")
+		s.notef("Waiting until no request to its endpoint is in flight ...")
 		limit += deleteWait
 	}
 	gone, err := askFor(ctx, s, limit, func(ctx context.Context, c *client.Client) (client.DeletedSubscriber, error) {
@@ -114,7 +114,7 @@ func (l *subscribersTest) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	s.note("What comes of it: fanout explain %s", sent.DeliveryID)
+	s.notef("What comes of it: fanout explain %s", sent.DeliveryID)
 	return s.show(func(t *table) {
 		t.row("event", sent.EventID)
 		t.row("delivery", sent.DeliveryID)
@@ -167,7 +167,7 @@ func (l *subscribersSchedule) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	if !s.json() {
-		defer func() { s.print("%s", clean(p.End.Note)) }()
+		defer func() { s.sayf("%s", clean(p.End.Note)) }()
 	}
 	return s.show(func(t *table) {
 		t.header("ATTEMPT", "WAIT DRAWN FROM", "EARLIEST", "MEAN", "LATEST")

@@ -28,14 +28,16 @@ func (l *tailCmd) Run(ctx context.Context, s *session) error {
 	if l.Interval < minLook {
 		return usage("--interval must be at least %s", minLook)
 	}
-	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) { return c.GetSubscriber(ctx, l.ID) })
+	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
+		return c.GetSubscriber(ctx, l.ID)
+	})
 	if err != nil {
 		return err
 	}
 	f := &follower{s: s, id: sub.ID, known: map[string]string{}, dying: map[string]bool{}, ended: map[string]bool{}}
 	if !s.json() {
-		s.note("%s %s, %s. What comes and goes between two looks is not seen; Ctrl-C ends it.", sub.ID, oneLine(sub.Name, 40), served(sub))
-		s.print(tailLine, "SEEN", "DELIVERY", "STATE", "ATTEMPTS", "LAST OUTCOME", "NEXT ATTEMPT")
+		s.notef("%s %s, %s. What comes and goes between two looks is not seen; Ctrl-C ends it.", sub.ID, oneLine(sub.Name, 40), served(sub))
+		s.sayf(tailLine, "SEEN", "DELIVERY", "STATE", "ATTEMPTS", "LAST OUTCOME", "NEXT ATTEMPT")
 	}
 	tick := time.NewTicker(l.Interval)
 	defer tick.Stop()
@@ -50,7 +52,7 @@ func (l *tailCmd) Run(ctx context.Context, s *session) error {
 			return err
 		case !away: // once, and then again and again until it is back
 			away = true
-			s.note("%s gives no answer; looking on: %v", s.API, err)
+			s.notef("%s gives no answer; looking on: %v", s.API, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -108,7 +110,7 @@ func (f *follower) pending(ctx context.Context) (all []client.Delivery, whole bo
 	}
 	if !f.full {
 		f.full = true
-		f.s.note("More than %d are pending: the first are followed, and the ends of none but the dead are seen.", tailPages*maxPage)
+		f.s.notef("More than %d are pending: the first are followed, and the ends of none but the dead are seen.", tailPages*maxPage)
 	}
 	return all, false, nil
 }
@@ -128,7 +130,7 @@ func (f *follower) show(d client.Delivery) {
 	if !d.NextAttemptAt.IsZero() {
 		next = when(d.NextAttemptAt, time.Now())
 	}
-	f.s.print(tailLine, time.Now().UTC().Format("15:04:05Z"), clean(d.ID), d.State, fmt.Sprint(d.Attempts), clean(outcome(d.LastOutcome, d.LastStatus)), next)
+	f.s.sayf(tailLine, time.Now().UTC().Format("15:04:05Z"), clean(d.ID), d.State, fmt.Sprint(d.Attempts), clean(outcome(d.LastOutcome, d.LastStatus)), next)
 }
 
 // fingerprint is what makes a line worth showing.
@@ -177,7 +179,8 @@ func (f *follower) gone(ctx context.Context, pending []client.Delivery) error {
 		if there[id] {
 			continue
 		}
-		if asked++; asked > tailEnds {
+		asked++
+		if asked > tailEnds {
 			return nil // the rest at the next look
 		}
 		d, err := getDelivery(ctx, f.s, id)

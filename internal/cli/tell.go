@@ -18,15 +18,15 @@ func (s *session) tell(ctx context.Context, err error) int {
 	)
 	switch {
 	case errors.As(err, &bad):
-		s.note("fanout: %s", bad.text)
+		s.notef("fanout: %s", bad.text)
 		return exitUsage
 	case errors.As(err, &said):
 		if said.text != "" {
-			s.note("fanout: %s", said.text)
+			s.notef("fanout: %s", said.text)
 		}
 		return exitFailed
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		s.note("fanout: interrupted")
+		s.notef("fanout: interrupted")
 		return exitFailed
 	case errors.As(err, &problem):
 		s.tellProblem(problem)
@@ -38,7 +38,7 @@ func (s *session) tell(ctx context.Context, err error) int {
 		s.tellAway(err)
 		return exitUnavailable
 	}
-	s.note("fanout: %v", err)
+	s.notef("fanout: %v", err)
 	return exitFailed
 }
 
@@ -49,19 +49,19 @@ func (s *session) tellProblem(p *client.Problem) {
 	if sentence == "" {
 		sentence = p.Title
 	}
-	s.note("fanout: %s", sentence)
+	s.notef("fanout: %s", sentence)
 	for _, e := range p.Errors {
 		where := e.Pointer + e.Parameter
 		if where == "" {
 			where = "(the whole body)"
 		}
-		s.note("  %s: %s", where, e.Detail)
+		s.notef("  %s: %s", where, e.Detail)
 	}
 	switch {
 	case errors.Is(p, client.ErrUnauthenticated):
-		s.note("  Set %s, or --key-file, to a key of this server (%s).", keyVariable, s.API)
+		s.notef("  Set %s, or --key-file, to a key of this server (%s).", keyVariable, s.API)
 	case strings.HasPrefix(p.Code, "http_"): // a proxy's page, or another server
-		s.note("  Is %s a fanout API? Set --api or FANOUT_API.", s.API)
+		s.notef("  Is %s a fanout API? Set --api or FANOUT_API.", s.API)
 	}
 	line := fmt.Sprintf("  %s", p.Code)
 	if p.Status != 0 {
@@ -70,13 +70,13 @@ func (s *session) tellProblem(p *client.Problem) {
 	if p.RequestID != "" {
 		line += ", request " + p.RequestID
 	}
-	s.note("%s", line)
+	s.notef("%s", line)
 }
 
 // tellAway says what was tried and what to set.
 func (s *session) tellAway(err error) {
-	s.note("fanout: %s gave no answer", s.API)
-	s.note("  tried: %v", err)
-	s.note("  Is the service running there? Set --api or FANOUT_API to its address, --timeout to wait for longer than %s;", s.Timeout)
-	s.note("  `fanout dev` starts one on this machine.")
+	s.notef("fanout: %s gave no answer", s.API)
+	s.notef("  tried: %v", err)
+	s.notef("  Is the service running there? Set --api or FANOUT_API to its address, --timeout to wait for longer than %s;", s.Timeout)
+	s.notef("  `fanout dev` starts one on this machine.")
 }

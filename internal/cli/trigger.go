@@ -58,14 +58,14 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 		}
 		r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, l.event(data)) })
 		if err != nil {
-			s.note("%d of %d events were posted.", n, l.Count)
+			s.notef("%d of %d events were posted.", n, l.Count)
 			return err
 		}
 		all = append(all, r)
 		deliveries += r.Deliveries
 		if time.Since(told) >= progressEvery {
 			told = time.Now()
-			s.note("%d of %d events", n+1, l.Count)
+			s.notef("%d of %d events", n+1, l.Count)
 		}
 	}
 	return l.told(s, all, deliveries)
@@ -97,7 +97,7 @@ func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) erro
 		s.table(func(t *table) { receiptTable(t, all) })
 	}
 	if len(all) > 1 {
-		s.print("%d events, %d deliveries", len(all), deliveries)
+		s.sayf("%d events, %d deliveries", len(all), deliveries)
 	}
 	return nil
 }
