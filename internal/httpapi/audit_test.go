@@ -136,11 +136,12 @@ func TestAuditFails(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	// Two of them by the rig, which made two subscribers.
-	if err := testutil.GatherAndCompare(reg, strings.NewReader(`
+	const want = `
 # HELP fanout_audit_failures_total Changes that the API made and could not write into the audit.
 # TYPE fanout_audit_failures_total counter
 fanout_audit_failures_total 3
-`), "fanout_audit_failures_total"); err != nil {
+`
+	if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "fanout_audit_failures_total"); err != nil {
 		t.Error(err)
 	}
 	for _, want := range []string{

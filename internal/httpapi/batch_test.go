@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -34,7 +35,7 @@ func TestPostEventBatch(t *testing.T) {
 		case "evt_wide":
 			return ingest.Receipt{}, ingest.ErrMaxFanout
 		case "evt_odd":
-			return ingest.Receipt{}, fmt.Errorf("WRONGTYPE of t0ps3cret")
+			return ingest.Receipt{}, errors.New("WRONGTYPE of t0ps3cret")
 		}
 		return ingest.Receipt{ID: p.ID, Deliveries: 3, Duplicate: p.ID == "evt_again", AcceptedAt: time.UnixMilli(1764518400123)}, nil
 	}
@@ -48,7 +49,8 @@ func TestPostEventBatch(t *testing.T) {
 		status int
 		code   ProblemCode
 	}{
-		{202, ""}, {202, ""},
+		{202, ""},
+		{202, ""},
 		{409, ProblemCodeEventConflict},
 		{503, ProblemCodeUnavailable},
 		{503, ProblemCodeStorageFull},

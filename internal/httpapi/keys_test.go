@@ -89,8 +89,11 @@ func TestWithoutKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, c := range [][3]string{
-		{"GET", "/v1/keys", ""}, {"POST", "/v1/keys", `{"name":"n","role":"viewer"}`}, {"GET", "/v1/keys/key_1", ""},
-		{"DELETE", "/v1/keys/key_1", ""}, {"GET", "/v1/audit", ""},
+		{"GET", "/v1/keys", ""},
+		{"POST", "/v1/keys", `{"name":"n","role":"viewer"}`},
+		{"GET", "/v1/keys/key_1", ""},
+		{"DELETE", "/v1/keys/key_1", ""},
+		{"GET", "/v1/audit", ""},
 	} {
 		wantProblem(t, r.do(c[0], c[1], c[2]), ProblemCodeUnavailable)
 	}

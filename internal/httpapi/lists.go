@@ -78,7 +78,9 @@ func page[T any](items []T, limit int, id func(T) string) ([]T, *string) {
 }
 
 // noStore is about the keys and the audit, which every server has but one in a test.
-func noStore() error { return unavailable("This server was started without keys and without an audit.") }
+func noStore() error {
+	return unavailable("This server was started without keys and without an audit.")
+}
 
 // notServed is about what this process was not given.
 func notServed() error { return fail(ProblemCodeNotFound, "This server does not serve it.") }

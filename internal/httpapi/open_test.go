@@ -107,7 +107,8 @@ func TestRateLimit(t *testing.T) {
 	_, slow := k.makeKey(access.NewKey{Name: "slow", Role: access.Viewer, RatePerSecond: 0.5})
 	into[Self](t, k.do("GET", "/v1/keys/self", "", "Authorization: Bearer "+slow), 200)
 	a := k.do("GET", "/v1/keys/self", "", "Authorization: Bearer "+slow)
-	if wantProblem(t, a, ProblemCodeRateLimited); a.header.Get("Retry-After") != "2" {
+	wantProblem(t, a, ProblemCodeRateLimited)
+	if a.header.Get("Retry-After") != "2" {
 		t.Errorf("Retry-After %q, want 2", a.header.Get("Retry-After"))
 	}
 	k.as(access.Viewer, "GET", "/v1/keys/self", "") // others are not

@@ -226,7 +226,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
 	}
 	if f.code == ProblemCodeUnauthenticated {
-		h.Set("WWW-Authenticate", challenge)
+		h["Www-Authenticate"] = challenges // in Go's spelling, as it is not set by Set
 	}
 	p := problemOf(r, f)
 	write(w, p.Status, "application/problem+json", p)

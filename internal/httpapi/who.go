@@ -15,9 +15,10 @@ import (
 // only while they are read anew does it take the time of a call to Redis.
 const gateTimeout = 5 * time.Second
 
-// challenge is what a 401 asks for (RFC 9110, 11.6.1): Basic has a browser ask its
-// user, who gives the key as the password.
-const challenge = `Bearer, Basic realm="fanout"`
+// challenges are what a 401 asks for (RFC 9110, 11.6.1), each on a line of its own:
+// Chromium reads no second one on a line. Basic has a browser ask its user, who gives
+// the key as the password.
+var challenges = []string{`Basic realm="fanout"`, `Bearer realm="fanout"`}
 
 // public paths ask for no key: probes have none, and / only says where the page is.
 var public = map[string]bool{"/": true, "/healthz": true, "/readyz": true}
