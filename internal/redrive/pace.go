@@ -38,10 +38,10 @@ func rampFor(n, limit float64) time.Duration {
 // pace says how many may be released now, at up to limit a second, and notes that they
 // are paid for. A part of one is not lost: it counts the next time, or a rate of 1.9
 // would be one of 1, and one below 1 none at all. Whoever comes late, after another
-// runner's death, is owed no more than what collects in most, or one.
+// runner's death, is owed no more than one and what collects in most.
 func (c *Cohort) pace(now time.Time, most time.Duration, limit float64) int64 {
 	rate := min(c.Rate, limit)
-	most = max(most, time.Duration(float64(time.Second)/rate))
+	most += time.Duration(float64(time.Second) / rate)
 	if now.Before(c.PacedAt) { // a clock that was set back
 		c.PacedAt = now
 	}

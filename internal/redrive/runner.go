@@ -240,7 +240,7 @@ func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	if why := s.objection(c, h); why != "" {
 		return s.stop(ctx, c, why)
 	}
-	if why := c.crowded(h); why != "" {
+	if why := c.crowded(h); why != "" || c.HeldBack != "" {
 		return s.holdBack(ctx, c, why, h.sample.Now)
 	}
 	limit := c.Limit
@@ -251,7 +251,6 @@ func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	// a crash or in this process' place, releases what is owed and no more.
 	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit); n > 0 {
 		c.Reserved = min(max(c.Reserved, h.tally.Released)+n, h.tally.Released+h.tally.Waiting())
-		c.HeldBack = ""
 		c.slide(h)
 		if err := s.store.put(ctx, c); err != nil {
 			return err
@@ -276,13 +275,16 @@ func (s *Service) begin(ctx context.Context, c *Cohort, h health) error {
 	return s.store.put(ctx, c)
 }
 
-// holdBack releases nothing for now, and goes on at half of the rate.
+// holdBack releases nothing for now, and goes on at half of the rate once there is no
+// reason any more.
 func (s *Service) holdBack(ctx context.Context, c *Cohort, why string, now time.Time) error {
-	if c.HeldBack != "" {
+	if (why == "") == (c.HeldBack == "") {
 		return nil
 	}
-	c.HeldBack, c.PacedAt = why, now
-	c.Rate = min(max(c.Rate/2, 1), c.Limit)
+	if why != "" {
+		c.Rate = min(max(c.Rate/2, 1), c.Limit)
+	}
+	c.HeldBack, c.PacedAt = why, now // what was not released meanwhile is not owed
 	return s.store.put(ctx, c)
 }
 

@@ -1,0 +1,26 @@
+package redrive
+
+import (
+	"context"
+	"time"
+)
+
+// Step moves each live cohort once, if s is the runner: what Run does each second.
+func (s *Service) Step(ctx context.Context) error { return s.step(ctx) }
+
+// Stale stores a cohort as it was read, as a process does that was frozen in between.
+func (s *Service) Stale(ctx context.Context, c Cohort) error {
+	c.Reserved += 1000
+	return s.store.put(ctx, &c)
+}
+
+// PlanStep is how long a step plans.
+const PlanStep = planStep
+
+// PlanFor plans a cohort until a time.
+func (s *Service) PlanFor(ctx context.Context, c *Cohort, d time.Duration) error {
+	return s.plan(ctx, c, time.Now().Add(d))
+}
+
+// ErrVersion is what a stale change comes to.
+var ErrVersion = errVersion
