@@ -244,7 +244,7 @@ func TestTheLogIsToldAgain(t *testing.T) {
 	contract(t, func(t *testing.T, w *world) {
 		w.die("picked", "s1", 2)
 		away, told := true, 0
-		w.svc = redrive.New(w.rdb, w.Engine, redrive.Options{Audit: func(context.Context, redrive.Action) error {
+		w.svc = redrive.New(w.rdb, w.Engine, redrive.Options{ClassOf: func(context.Context, string) (string, error) { return "standard", nil }, Audit: func(context.Context, redrive.Action) error {
 			if away {
 				return errDied
 			}

@@ -41,7 +41,7 @@ type health struct {
 	outIDs  []string
 	next    []string            // to be released, in order
 	out     []delivery.Delivery // of the cohort, the longest out first
-	holds   []schedule.Standing // of the subscribers that it sends to
+	holds   []schedule.Standing // of those that it sends to and that are on hold
 }
 
 // results are what of a cohort has ended.
@@ -81,8 +81,30 @@ func (s *Service) look(ctx context.Context, c *Cohort) (health, error) {
 	for _, d := range slices.Concat(h.out, coming) {
 		subs[d.SubscriberID] = true
 	}
-	h.holds, err = s.letters.Standings(ctx, slices.Sorted(maps.Keys(subs)))
+	h.holds, err = s.holds(ctx, slices.Sorted(maps.Keys(subs)))
 	return h, err
+}
+
+// holds are those subscribers that are on hold. One that was deleted while it was stays
+// so for ever, and is left out: its dead letters leave the cohort when they are released.
+func (s *Service) holds(ctx context.Context, ids []string) (held []schedule.Standing, err error) {
+	all, err := s.letters.Standings(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	for _, st := range all {
+		if len(st.Holds) == 0 {
+			continue
+		}
+		class, err := s.opts.ClassOf(ctx, st.SubscriberID)
+		if err != nil {
+			return nil, err
+		}
+		if class != "" {
+			held = append(held, st)
+		}
+	}
+	return held, nil
 }
 
 // objection is why a cohort may not go on now; "" if it may.
@@ -125,7 +147,7 @@ func (s *Service) objection(c *Cohort, h health) string {
 // onHold names the first subscriber that is; "" if none is.
 func (h health) onHold() string {
 	for _, st := range h.holds {
-		if len(st.Holds) > 0 && !h.probes(st) {
+		if !h.probes(st) {
 			words := make([]string, len(st.Holds))
 			for i, hold := range st.Holds {
 				words[i] = string(hold)

@@ -285,14 +285,12 @@ func (s *Service) warnings(ctx context.Context, o Order, p Preview) []string {
 	case o.MaxRate > half:
 		out = append(out, fmt.Sprintf("The rate asked for, %.1f/s, is above half of the head-room, %.1f/s.", o.MaxRate, half))
 	}
-	standings, err := s.letters.Standings(ctx, slices.Sorted(maps.Keys(p.BySubscriber)))
+	held, err := s.holds(ctx, slices.Sorted(maps.Keys(p.BySubscriber)))
 	if err != nil {
 		return append(out, "Whether its subscribers are on hold could not be read.")
 	}
-	for _, st := range standings {
-		if len(st.Holds) > 0 {
-			out = append(out, fmt.Sprintf("Subscriber %s is on hold (%s): its deliveries would wait, and the guard would pause.", st.SubscriberID, st.Holds[0]))
-		}
+	for _, st := range held {
+		out = append(out, fmt.Sprintf("Subscriber %s is on hold (%s): its deliveries would wait, and the guard would pause.", st.SubscriberID, st.Holds[0]))
 	}
 	if p.Matching == 0 {
 		out = append(out, "No dead letter matches.")

@@ -54,7 +54,8 @@ type Action struct {
 type Options struct {
 	// Classes with their age SLO: the guard pauses at half of it.
 	Classes map[string]time.Duration
-	// ClassOf says which class a subscriber is of; "" for one that is gone. Required.
+	// ClassOf says which class a subscriber is of; "" for one that is gone, and for no
+	// other. Required.
 	ClassOf func(ctx context.Context, subscriberID string) (string, error)
 	// Audit takes what the runner does by itself; what an operator does is its caller's
 	// to write down. It is told again until it returns nil, and may be told the same twice
