@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -110,27 +112,44 @@ type eventsPost struct {
 
 // Run posts an event.
 func (l *eventsPost) Run(ctx context.Context, s *session) error {
-	e, err := l.event(s)
+	e, raw, err := l.event(s)
 	if err != nil {
 		return err
 	}
-	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, e) })
-	if err != nil {
+	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) {
+		if raw != nil {
+			return c.PostRaw(ctx, raw)
+		}
+		return c.Post(ctx, e)
+	})
+	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
 		s.notef("The event's id is %s: post it again with that id and the same body, and it is accepted once.", e.ID)
+	}
+	if err != nil {
 		return err
 	}
 	s.looksAt(r)
 	return s.show(func(t *table) { receiptTable(t, []client.Receipt{r}) })
 }
 
-func (l *eventsPost) event(s *session) (client.Event, error) {
+// event is the file with the flags over it. A file that no flag changes is posted byte
+// for byte: it may be posted again by other means, and is then the same event.
+func (l *eventsPost) event(s *session) (client.Event, json.RawMessage, error) {
 	var f eventFile
+	var raw []byte
 	if l.File != "" {
 		if l.File == "-" && l.Data == "-" {
-			return client.Event{}, usage("--file and --data cannot both be read from stdin")
+			return client.Event{}, nil, usage("--file and --data cannot both be read from stdin")
 		}
-		if err := readJSON(s, l.File, &f); err != nil {
-			return client.Event{}, err
+		var err error
+		if raw, err = readFile(s, l.File); err != nil {
+			return client.Event{}, nil, err
+		}
+		if err := strictJSON(raw, &f); err != nil {
+			return client.Event{}, nil, usage("%s: %v", l.File, err)
+		}
+		if f.ID != "" && reflect.DeepEqual(*l, eventsPost{File: l.File, Attribute: l.Attribute}) && len(l.Attribute) == 0 {
+			return f.event(), raw, nil
 		}
 	}
 	for into, value := range map[*string]string{&f.ID: l.ID, &f.Type: l.Type, &f.ShipmentID: l.Shipment} {
@@ -153,16 +172,16 @@ func (l *eventsPost) event(s *session) (client.Event, error) {
 	if l.Data != "" {
 		text, err := readFile(s, l.Data)
 		if err != nil {
-			return client.Event{}, err
+			return client.Event{}, nil, err
 		}
 		if f.Data = text; !json.Valid(text) {
-			return client.Event{}, usage("%s is not JSON", l.Data)
+			return client.Event{}, nil, usage("%s is not JSON", l.Data)
 		}
 	}
 	if f.Data == nil {
 		f.Data = json.RawMessage("{}")
 	}
-	return f.event(), nil
+	return f.event(), nil, nil
 }
 
 func receiptTable(t *table, all []client.Receipt) {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -46,11 +47,14 @@ func TestSubscribersEventsAndDeliveries(t *testing.T) {
 		t.Errorf("a patch of an old version: exit code %d, %s", r.code, r.err)
 	}
 
-	in := `{"id":"evt_1","type":"shipment.delivered","shipment_id":"shp_1","occurred_at":"2026-03-01T09:30:00+01:00","attributes":{"carrier":"dhl"},"data":{"n":1.50}}`
+	in := `{"id":"evt_1","type":"shipment.delivered","shipment_id":"shp_1","occurred_at":"2026-03-01T09:30:00.500+00:00","attributes":{"carrier":"dhl"},"data":{"n":1.50}}`
 	for _, want := range []string{"yes", "accepted before"} {
 		if r := run(t, in, s.args("events", "post", "--file=-")...); r.code != exitOK || !strings.Contains(r.out, want) || !strings.Contains(r.err, "fanout events show evt_1") {
 			t.Errorf("post: %+v", r)
 		}
+	}
+	if raw, err := s.PostRaw(t.Context(), json.RawMessage(in)); err != nil || !raw.Duplicate { // byte for byte
+		t.Errorf("posted by other means: %+v, %v", raw, err)
 	}
 	if r := s.ok("events", "post", "--id=evt_2", "--type=other.thing", "--shipment=shp_1"); !strings.Contains(r.err, "goes to nobody") {
 		t.Errorf("an event for nobody: %s%s", r.out, r.err)

@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen.
-const patience = 60 * time.Second
+const patience = 20 * time.Second
 
 var update = flag.Bool("update", false, "write the golden files anew")
 

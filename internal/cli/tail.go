@@ -34,7 +34,7 @@ func (l *tailCmd) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	f := &follower{s: s, id: sub.ID, known: map[string]string{}, dying: map[string]bool{}, ended: map[string]bool{}}
+	f := newFollower(s, sub.ID)
 	if !s.json() {
 		s.notef("%s %s, %s. What comes and goes between two looks is not seen; Ctrl-C ends it.", sub.ID, oneLine(sub.Name, 40), served(sub))
 		s.sayf(tailLine, "SEEN", "DELIVERY", "STATE", "ATTEMPTS", "LAST OUTCOME", "NEXT ATTEMPT")
@@ -73,6 +73,10 @@ type follower struct {
 	known  map[string]string // pending deliveries, with what was last shown of each
 	dying  map[string]bool   // shown as dead, and not yet met among the dead letters
 	ended  map[string]bool   // dead letters that are old, or have been shown
+}
+
+func newFollower(s *session, id string) *follower {
+	return &follower{s: s, id: id, known: map[string]string{}, dying: map[string]bool{}, ended: map[string]bool{}}
 }
 
 // look reads what is pending, then what became of what is so no more.

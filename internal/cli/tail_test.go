@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -49,5 +50,63 @@ func TestTail(t *testing.T) {
 	}
 	if r := run(t, "", s.args("tail", "sub_none")...); r.code != exitFailed {
 		t.Errorf("of nobody: %+v", r)
+	}
+}
+
+// Looks overlap with what happens: a delivery may die between the look at what is
+// pending and the look at the dead, or without ever having been seen to wait.
+func TestTailBetweenTwoLooks(t *testing.T) {
+	t.Parallel()
+	const (
+		waits = `{"id":"dlv_1","state":"scheduled"}`
+		died  = `{"id":"dlv_1","state":"dead","ended_at":"2026-03-01T12:00:00Z"}`
+		quick = `{"id":"dlv_2","state":"dead","ended_at":"2026-03-01T12:00:01Z"}`
+		old   = `{"id":"dlv_0","state":"dead","ended_at":"2026-03-01T11:00:00Z"}`
+		again = `{"id":"dlv_0","state":"dead","ended_at":"2026-03-01T12:00:02Z"}`
+	)
+	letter := func(d string) string { return `{"reason":"exhausted","delivery":` + d + `}` }
+	looks := []struct {
+		pending, dead []string
+		shows         string
+	}{
+		{[]string{waits}, []string{letter(old)}, "dlv_1 scheduled"},
+		{nil, []string{letter(old)}, "dlv_1 dead"}, // not yet among the dead
+		{nil, []string{letter(died), letter(old)}, ""},
+		{nil, []string{letter(quick), letter(died), letter(old)}, "dlv_2 dead"},
+		{nil, []string{letter(again), letter(quick), letter(died)}, "dlv_0 dead"}, // after a redrive
+		{nil, []string{letter(again), letter(quick), letter(died)}, ""},
+	}
+	now := 0
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := died
+		switch r.URL.Path {
+		case "/v1/deliveries":
+			answer = `{"data":[` + strings.Join(looks[now].pending, ",") + `],"next_cursor":null}`
+		case "/v1/dead-letters":
+			answer = `{"data":[` + strings.Join(looks[now].dead, ",") + `],"next_cursor":null}`
+		}
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(api.Close)
+	var out, errs shared
+	s := newSession(Remote{API: api.URL, Output: "json", Timeout: patience}, strings.NewReader(""), &out, &errs)
+	t.Cleanup(s.close)
+	f := newFollower(s, "sub_1")
+	for ; now < len(looks); now++ {
+		before := len(out.String())
+		if err := f.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if text := out.String()[before:]; text != "" {
+			var d client.Delivery
+			if err := strictRead(text, &d); err != nil {
+				t.Fatalf("look %d: %v: %s", now+1, err, text)
+			}
+			got = d.ID + " " + string(d.State)
+		}
+		if got != looks[now].shows {
+			t.Errorf("look %d shows %q, want %q", now+1, got, looks[now].shows)
+		}
 	}
 }
