@@ -132,21 +132,6 @@ func deliveryFacts(d delivery.Delivery) facts {
 	return f
 }
 
-// checkAuditFilter refuses what no entry can have: an empty list would look like an
-// answer.
-func checkAuditFilter(r *http.Request, p ListAuditParams) error {
-	given := r.URL.Query()
-	if _, known := roles[p.Action]; given.Has("action") && !known {
-		return badParameter(ProblemCodeInvalidParameter, "action", "is not an operationId of this API, such as pauseSubscriber")
-	}
-	for name, id := range map[string]string{"target": p.Target, "key_id": p.KeyID} {
-		if given.Has(name) && !usableID(id, "._:-") {
-			return badParameter(ProblemCodeInvalidParameter, name, "must be an id: 1 to 64 of A-Z a-z 0-9 . _ : -")
-		}
-	}
-	return nil
-}
-
 // ListAudit shows who changed what.
 func (s *server) ListAudit(w http.ResponseWriter, r *http.Request, p ListAuditParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
@@ -166,7 +151,10 @@ func (s *server) listAudit(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	if err := checkAuditFilter(r, p); err != nil {
+	if _, known := roles[p.Action]; r.URL.Query().Has("action") && !known {
+		return badParameter(ProblemCodeInvalidParameter, "action", "is not an operationId of this API, such as pauseSubscriber")
+	}
+	if err := checkFilters(r, map[string]string{"target": p.Target, "key_id": p.KeyID}); err != nil {
 		return err
 	}
 	entries, next, err := s.deps.Audit.List(ctx, access.Filter{Action: p.Action, Target: p.Target, KeyID: p.KeyID}, cursor, limit)

@@ -26,6 +26,17 @@ func limitOf(given *int) (int, error) {
 	return *given, nil
 }
 
+// checkFilters refuses a filter that nothing can have, or that is empty: a list of
+// nothing, or of everything, would look like an answer.
+func checkFilters(r *http.Request, given map[string]string) error {
+	for name, value := range given {
+		if r.URL.Query().Has(name) && !usableID(value, "._:-") {
+			return badParameter(ProblemCodeInvalidParameter, name, "must be 1 to 64 of A-Z a-z 0-9 . _ : -; leave it out for all")
+		}
+	}
+	return nil
+}
+
 // opaqueCursor is a cursor that the package below made, and judges.
 func opaqueCursor(r *http.Request, given string) (string, error) {
 	if r.URL.Query().Has("cursor") && (given == "" || len(given) > maxCursor) {

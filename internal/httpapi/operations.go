@@ -32,10 +32,13 @@ func (s *server) GetOnCallPage(w http.ResponseWriter, r *http.Request) {
 	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
 }
 
-// GetOnCallFile is a file of the page. A part of one would be an answer that the
-// contract has not, and any server may give the whole (RFC 9110, 14.2).
+// GetOnCallFile is a file of the page. A part of one, or none because of a
+// precondition, would be an answer that the contract has not: any server may give the
+// whole (RFC 9110, 13.1 and 14.2).
 func (s *server) GetOnCallFile(w http.ResponseWriter, r *http.Request, _ string) {
-	r.Header.Del("Range")
+	for _, name := range []string{"Range", ifMatchHeader, "If-Unmodified-Since"} {
+		r.Header.Del(name)
+	}
 	s.run(w, r, workTimeout, s.handOver(s.deps.OnCallPage))
 }
 

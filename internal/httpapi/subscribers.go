@@ -59,6 +59,9 @@ func (s *server) ListSubscribers(w http.ResponseWriter, r *http.Request, p ListS
 		if err != nil {
 			return err
 		}
+		if err := checkFilters(r, map[string]string{"account": p.Account, "class": p.Class}); err != nil {
+			return err
+		}
 		account, ok := forAccount(r.Context(), p.Account)
 		if !ok {
 			return badParameter(ProblemCodeForbidden, "account", "is not the account of your key, which sees no other; leave it out")
