@@ -12,6 +12,7 @@ import (
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/test/redistest"
 )
@@ -44,6 +45,7 @@ var (
 	keyRow      = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (string|hash|list|set|zset|stream) \\|.*\\| (no|yes|once final) \\|[^|]*\\|$")
 	placeholder = regexp.MustCompile(`<(\w+)>`)
 	keyField    = regexp.MustCompile("^" + placeholders["key"] + "$")
+	cohortField = regexp.MustCompile("^" + placeholders["cohort"] + "$")
 )
 
 func documentedKeys(t *testing.T) []documented {
@@ -74,6 +76,7 @@ func TestEveryKeyIsDocumented(t *testing.T) {
 	w := newWorld(t)
 	w.everyKindOfKey()
 	w.keysAndAudit()
+	w.redrives()
 
 	rows := documentedKeys(t)
 	seen := map[string]bool{}
@@ -312,6 +315,28 @@ func (w *world) keysAndAudit() {
 	store.Close()
 }
 
+// redrives makes a cohort that rests, and a runner that sees to it.
+func (w *world) redrives() {
+	w.Helper()
+	s := redrive.New(w.limited, w.Engine, redrive.Options{})
+	c, err := s.Create(w.ctx, redrive.Order{Reason: "a test of keys"}, "key_1")
+	w.ok(err)
+	_, err = s.Pause(w.ctx, c.ID, "key_1", "so that it rests")
+	w.ok(err)
+	ctx, stop := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	w.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+	})
+	for w.rdb.Exists(w.ctx, "{fo:redrive}:runner").Val() == 0 {
+		w.ok(w.ctx.Err())
+	}
+}
+
 func (w *world) keys() []string {
 	w.Helper()
 	keys, err := w.rdb.Keys(w.ctx, "*").Result()
@@ -336,9 +361,10 @@ func (w *world) checkKey(key string, d documented) {
 	if kind == "hash" {
 		fields, err := w.rdb.HKeys(w.ctx, key).Result()
 		w.ok(err)
-		ofKeys := strings.Contains(d.row, "`<key>`") // a field for each key
+		ofKeys := strings.Contains(d.row, "`<key>`")       // a field for each key
+		ofCohorts := strings.Contains(d.row, "`<cohort>`:") // and for each cohort
 		for _, f := range fields {
-			if ofKeys && keyField.MatchString(f) {
+			if ofKeys && keyField.MatchString(f) || ofCohorts && cohortField.MatchString(f) {
 				continue
 			}
 			_, noID := delivery.IDHash16(f) // a field for each delivery
