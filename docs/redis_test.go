@@ -361,7 +361,7 @@ func (w *world) checkKey(key string, d documented) {
 	if kind == "hash" {
 		fields, err := w.rdb.HKeys(w.ctx, key).Result()
 		w.ok(err)
-		ofKeys := strings.Contains(d.row, "`<key>`")       // a field for each key
+		ofKeys := strings.Contains(d.row, "`<key>`")        // a field for each key
 		ofCohorts := strings.Contains(d.row, "`<cohort>`:") // and for each cohort
 		for _, f := range fields {
 			if ofKeys && keyField.MatchString(f) || ofCohorts && cohortField.MatchString(f) {

@@ -67,9 +67,9 @@ func TestEveryActionInEveryState(t *testing.T) {
 				t.Errorf("%s of one that is %s: %s, %v; want %s", a.name, s, c.State, err, want)
 			case allowed && s == want && !cmp.Equal(standing(s), c):
 				t.Errorf("a second %s changed it: %s", a.name, cmp.Diff(standing(s), c))
-			case allowed && want == Running && (c.Rate != 1 || c.Limit != 0 || c.Stopped != "" || c.PacedAt != at):
+			case allowed && want == Running && (c.Rate != 1 || c.Limit != 0 || c.Stopped != "" || !c.PacedAt.Equal(at)):
 				t.Errorf("%s of one that is %s does not begin slowly: %+v", a.name, s, c)
-			case allowed && s != want && want != Running && (c.StoppedBy != "key_1" || c.Stopped == "" || c.StoppedAt != at || c.HeldBack != ""):
+			case allowed && s != want && want != Running && (c.StoppedBy != "key_1" || c.Stopped == "" || !c.StoppedAt.Equal(at) || c.HeldBack != ""):
 				t.Errorf("%s of one that is %s does not say by whom and why: %+v", a.name, s, c)
 			}
 		}
@@ -109,7 +109,7 @@ func TestApproveNeedsASentence(t *testing.T) {
 		if !fine && (bad == nil || bad.Problems[0].Pointer != "/effect") {
 			t.Errorf("%q: %v", text, err)
 		}
-		if fine && (c.Effect != text || c.ApprovedBy != "key_1" || c.ApprovedAt != noon) {
+		if fine && (c.Effect != text || c.ApprovedBy != "key_1" || !c.ApprovedAt.Equal(noon)) {
 			t.Errorf("%q: %+v", text, c)
 		}
 	}

@@ -217,8 +217,10 @@ func TestGuardPauses(t *testing.T) {
 			w.step()
 			w.pass(time.Minute)
 		}, nil, ""},
-		{"slots are busy", func(w *world, _ string) { w.report.InUse = map[string]int{"fast/fresh": 60, "slow/retry": 31} },
-			func(w *world) { w.report.InUse = nil }, "91 of 100 slots"},
+		{
+			"slots are busy", func(w *world, _ string) { w.report.InUse = map[string]int{"fast/fresh": 60, "slow/retry": 31} },
+			func(w *world) { w.report.InUse = nil }, "91 of 100 slots",
+		},
 		{"slots are well used", func(w *world, _ string) { w.report.InUse = map[string]int{"fast/fresh": 90} }, nil, ""},
 		{"no dispatcher is there", func(w *world, _ string) {
 			w.silent = true
@@ -241,7 +243,8 @@ func TestGuardPauses(t *testing.T) {
 			for range 11 {
 				w.step()
 				w.serve(func(schedule.Leased) int {
-					if n++; n == 20 {
+					n++
+					if n == 20 {
 						return 404
 					}
 					return 200

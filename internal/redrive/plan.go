@@ -66,6 +66,13 @@ func (s *Service) plan(ctx context.Context, c *Cohort, until time.Time) error {
 // planned ends the planning: with nobody in it a cohort is done.
 func (s *Service) planned(ctx context.Context, c *Cohort) error {
 	c.Cursor, c.Planned = "", true
+	// What a planner claimed that died is counted here alone, if it has come to match no
+	// more: its subscriber was deleted, or put into another class.
+	tally, err := s.letters.Tally(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	c.Matched = tally.Claimed + c.Skipped
 	first, err := s.letters.NextOfCohort(ctx, c.ID, 1)
 	if err != nil {
 		return err

@@ -219,7 +219,8 @@ func TestTwiceInSuccession(t *testing.T) {
 		w.generations(ids[:1], 1)
 		w.generations(ids[1:], 2)
 		d, err := w.Delivery(w.ctx, ids[2])
-		if w.ok(err); d.Attempts != 3 || d.DeliveryCount != 3 {
+		w.ok(err)
+		if d.Attempts != 3 || d.DeliveryCount != 3 {
 			t.Errorf("its history does not go on: %+v", d)
 		}
 	})

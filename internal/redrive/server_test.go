@@ -9,7 +9,7 @@ import (
 )
 
 // server is a real redis-server, for what the stand-in is too slow for.
-func server(t *testing.T) *redis.Client {
+func server(t testing.TB) *redis.Client {
 	t.Helper()
 	return redistest.Server(t).Client()
 }
