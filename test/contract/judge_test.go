@@ -26,6 +26,7 @@ type judge struct {
 	paths             *chi.Mux // those of the contract, each with the methods it has
 	codes             []any
 	roles             map[string][]string // by "METHOD /path"; nil for public ones
+	public            map[string]bool     // paths that ask for no key
 }
 
 // newJudge is made once: compiling the schemas takes longer than most tests.
@@ -40,7 +41,8 @@ var newJudge = sync.OnceValues(func() (*judge, error) {
 	answers, more := validator.NewValidator(doc, config.WithFormatAssertions(), config.WithStrictMode(),
 		config.WithStrictIgnorePaths("$.body.**.attributes.*", "$.body.attributes.*", "$.body.**.classify.*",
 			"$.body.headers.*", "$.body.**.headers.*", "$.body.**.before.**", "$.body.**.after.**"),
-		config.WithStrictIgnoredHeadersExtra("X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Accept-Ranges"))
+		config.WithStrictIgnoredHeadersExtra("X-Content-Type-Options", "Content-Security-Policy", "Referrer-Policy", "Accept-Ranges",
+			"Content-Encoding"))
 	if errs = append(errs, more...); len(errs) > 0 {
 		return nil, fmt.Errorf("compile the contract: %v", errs)
 	}
@@ -48,11 +50,12 @@ var newJudge = sync.OnceValues(func() (*judge, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{requests: requests, answers: answers, paths: chi.NewRouter(), roles: map[string][]string{}}
+	j := &judge{requests: requests, answers: answers, paths: chi.NewRouter(), roles: map[string][]string{}, public: map[string]bool{}}
 	j.codes = tree.resolve(object{"$ref": "#/components/schemas/ProblemCode"})["enum"].([]any)
 	for _, op := range ops {
 		j.paths.MethodFunc(op.method, op.path, func(http.ResponseWriter, *http.Request) {})
 		j.roles[op.method+" "+op.path] = op.roles
+		j.public[op.path] = op.roles == nil
 	}
 	return j, nil
 })
@@ -103,7 +106,7 @@ func (j *judge) faults(r *request, sent *http.Request, a answer) (all []string) 
 	if a.status >= http.StatusBadRequest && sent.Method != http.MethodHead {
 		j.problem(a, wrong)
 	}
-	j.access(r, j.route(sent), a, wrong)
+	j.access(r, sent, a, wrong)
 	j.receipt(a, wrong)
 	if r.whole && slices.Contains([]string{
 		"invalid_json", "invalid_utf8", "invalid_field", "unsupported_media_type", "body_too_large", "method_not_allowed",
@@ -133,10 +136,10 @@ func (j *judge) problem(a answer, wrong func(string, ...any)) {
 }
 
 // access: who may is let in, and nobody else.
-func (j *judge) access(r *request, route string, a answer, wrong func(string, ...any)) {
+func (j *judge) access(r *request, sent *http.Request, a answer, wrong func(string, ...any)) {
 	code := a.problem().Code
-	may, known := j.roles[route]
-	public := known && may == nil
+	may, known := j.roles[j.route(sent)]
+	public := known && may == nil || j.public[sent.URL.Path]
 	switch {
 	case code == "cross_origin_refused", a.status == http.StatusBadRequest && a.header.Get("X-Request-Id") == "":
 	case r.caller.role == "" && !public && a.status != http.StatusUnauthorized:

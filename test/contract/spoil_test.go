@@ -16,7 +16,7 @@ func (d *drawer) spoil(v *value) string {
 		*at = *pick(d, []*value{
 			raw("null"), raw("true"), raw("17"), raw("-1"), raw("1.5"), raw(`""`), raw(`"x"`), {kind: '['}, {kind: '{'},
 			{kind: '[', parts: []*value{raw("1")}}, raw("1e400"), raw("99999999999999999999999"), raw("-0"), raw("0.1e-7"),
-			raw(`"2016-12-31T23:59:60Z"`),
+			raw(`"2016-12-31T23:59:60Z"`), raw(`"9999999999s"`),
 		})
 		return "a wrong type"
 	case 1:
