@@ -278,6 +278,10 @@ func (w *world) everyKindOfKey() {
 	_, err = w.Redrive(w.ctx, "rdv_1", 1, time.Hour, again[:1])
 	w.ok(err)
 
+	w.post("evt_11", "sub_again")
+	w.settle(w.lease("sub_again"), died())
+	_, err = w.Discard(w.ctx, []string{delivery.NewID("evt_11", "sub_again")})
+	w.ok(err)
 	w.ok(w.Report(w.ctx, schedule.WorkerReport{Worker: "worker-1"}))
 
 	// One whose subscriber is known to answer at once, and so is not among the slow.

@@ -61,7 +61,7 @@ func (e *Engine) Redrive(ctx context.Context, cohort string, budget int, within 
 // Discard forgets dead letters, with evidence and payload. One that a cohort has is
 // left. Errors: delivery.ErrBadID.
 func (e *Engine) Discard(ctx context.Context, ids []string) ([]ClaimResult, error) {
-	return e.perLetter(ctx, e.scripts.discard, nil, ids)
+	return e.perLetter(ctx, e.scripts.discard, []any{e.opts.DeliveredRetention.Milliseconds()}, ids)
 }
 
 // perLetter runs a script on deliveries of any partitions that returns a word for each.
