@@ -10,5 +10,5 @@ func TestMain(m *testing.M) {
 	for _, name := range []string{"FANOUT_API", keyVariable, secretVariable} {
 		_ = os.Unsetenv(name)
 	}
-	os.Exit(m.Run())
+	m.Run()
 }
