@@ -490,7 +490,8 @@ type DeliverySummary struct {
 // Examples: 10s
 type Duration = delivery.Duration
 
-// EndpointURL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
+// EndpointURL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank
+// in it. A query often is a token: answers show `?***` for it, and what ends so is refused.
 //
 // Examples: https://hooks.example.com/shipments
 type EndpointURL = string
@@ -1406,7 +1407,9 @@ type Subscriber struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	UpdatedAt Time `json:"updated_at"`
 
-	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
+	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank
+	// in it. A query often is a token: answers show `?***` for it, and what ends so is refused.
+	//
 	//
 	// Examples: https://hooks.example.com/shipments
 	URL EndpointURL `json:"url"`
@@ -1476,7 +1479,9 @@ type SubscriberCreated struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	UpdatedAt Time `json:"updated_at"`
 
-	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank in it.
+	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank
+	// in it. A query often is a token: answers show `?***` for it, and what ends so is refused.
+	//
 	//
 	// Examples: https://hooks.example.com/shipments
 	URL EndpointURL `json:"url"`

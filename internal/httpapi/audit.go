@@ -115,11 +115,14 @@ func subscriberChange(before, after subscriber.Subscriber) (was, is facts) {
 	return differing(subscriberFacts(before), subscriberFacts(after), keep...)
 }
 
+// maskedQuery stands for a query.
+const maskedQuery = "?***"
+
 // withoutQuery says that there was one, and not what.
 func withoutQuery(url string) string {
 	plain, _, found := strings.Cut(url, "?")
 	if found {
-		return plain + "?***"
+		return plain + maskedQuery
 	}
 	return plain
 }

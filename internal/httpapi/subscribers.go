@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"slices"
 
 	"github.com/fanout/fanout/internal/schedule"
@@ -22,6 +23,9 @@ func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ Crea
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberInput
 		if err := decode(r, &draft); err != nil {
+			return err
+		}
+		if err := notMasked(draft); err != nil {
 			return err
 		}
 		named := ""
@@ -100,6 +104,9 @@ func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id Subs
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberPatch
 		if err := decode(r, &draft); err != nil {
+			return err
+		}
+		if err := notMasked(draft); err != nil {
 			return err
 		}
 		return s.change(w, r, id, draft)
@@ -244,11 +251,20 @@ func subscriberError(err error) error {
 	return err
 }
 
-// subscriberView is what is stored of a subscriber as its owner sees it: its URL
-// whole, its secrets never.
+// notMasked refuses a URL as answers show it: stored, it would lose the query that
+// whoever sends it back has never seen.
+func notMasked(draft subscriber.Draft) error {
+	if draft.URL == nil || !strings.HasSuffix(*draft.URL, maskedQuery) {
+		return nil
+	}
+	return invalid("/url", "ends with the "+maskedQuery+" that answers show for a query; send the whole URL, or leave it out to keep it")
+}
+
+// subscriberView is what is stored of a subscriber as anybody sees it, its owner too:
+// without its secrets, and without the query of its URL, which often is one.
 func subscriberView(sub subscriber.Subscriber) Subscriber {
 	return Subscriber{
-		ID: sub.ID, Account: sub.Account, Name: sub.Name, URL: sub.URL, Class: sub.Class,
+		ID: sub.ID, Account: sub.Account, Name: sub.Name, URL: withoutQuery(sub.URL), Class: sub.Class,
 		Filter: sub.Filter, Policy: sub.Policy, Paused: sub.Paused, Version: sub.Version,
 		Headers: sub.Headers, Secrets: secretViews(sub.Secrets),
 		CreatedAt: sub.CreatedAt.UTC(), UpdatedAt: sub.UpdatedAt.UTC(), Warnings: sub.Policy.Warnings(),

@@ -55,9 +55,8 @@ func (s *service) places(reply func(method, path, body string) string) map[strin
 	return all
 }
 
-// Secrets, and the tokens in URLs, show nowhere but in the reply to whoever
-// registered them, and the URL to its owner: whatever goes wrong, and even if an
-// endpoint throws them back.
+// Secrets show nowhere but in the reply to whoever registered them, and the tokens in
+// URLs nowhere at all: whatever goes wrong, and even if an endpoint throws them back.
 func TestSecretsStaySecret(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -82,7 +81,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		return string(b)
 	}
 
-	owner, others := map[string]string{}, map[string]string{}
+	others := map[string]string{}
 	secrets := []string{given, givenKey}
 	for name, c := range map[string]struct{ url, policy, reason string }{
 		"echoes":         {echo.URL, quick, "exhausted"},
@@ -116,12 +115,12 @@ func TestSecretsStaySecret(t *testing.T) {
 		path := "/v1/subscribers/" + sub.ID
 		others["the event of one that "+name] = reply("GET", "/v1/events/"+name, "")
 		others["the delivery of one that "+name] = reply("GET", "/v1/deliveries/"+v.ID, "")
-		owner["one that "+name] = reply("GET", path, "")
-		owner["a patch of one that "+name] = reply("PATCH", path, `{"name":"renamed"}`)
-		owner["a pause of one that "+name] = reply("POST", path+"/pause", "")
+		others["one that "+name] = reply("GET", path, "")
+		others["a patch of one that "+name] = reply("PATCH", path, `{"name":"renamed"}`)
+		others["a pause of one that "+name] = reply("POST", path+"/pause", "")
 		others["a patch of the secret of one that "+name] = reply("PATCH", path, fmt.Sprintf(`{"secret":%q}`, given))
 	}
-	owner["the list of subscribers"] = reply("GET", "/v1/subscribers?limit=200", "")
+	others["the list of subscribers"] = reply("GET", "/v1/subscribers?limit=200", "")
 	maps.Copy(others, s.places(reply))
 
 	hidden := func(where, text string, words ...string) {
@@ -134,12 +133,6 @@ func TestSecretsStaySecret(t *testing.T) {
 	raw, err := base64.StdEncoding.DecodeString(givenKey)
 	s.ok(err)
 	secrets = append(secrets, string(raw))
-	for where, text := range owner {
-		hidden(where, text, secrets...)
-		if !strings.Contains(text, token) {
-			t.Errorf("%s does not show its owner the URL: %s", where, text)
-		}
-	}
 	for where, text := range others {
 		if text == "" {
 			t.Errorf("%s is empty", where)
