@@ -30,8 +30,12 @@ func limitOf(given *int) (int, error) {
 // nothing, or of everything, would look like an answer.
 func checkFilters(r *http.Request, given map[string]string) error {
 	for name, value := range given {
-		if r.URL.Query().Has(name) && !usableID(value, "._:-") {
-			return badParameter(ProblemCodeInvalidParameter, name, "must be 1 to 64 of A-Z a-z 0-9 . _ : -; leave it out for all")
+		extra, told := "._:-", ". _ : -"
+		if name == "key_id" {
+			extra, told = "_", "_"
+		}
+		if r.URL.Query().Has(name) && !usableID(value, extra) {
+			return badParameter(ProblemCodeInvalidParameter, name, "must be 1 to 64 of A-Z a-z 0-9 "+told+"; leave it out for all")
 		}
 	}
 	return nil
