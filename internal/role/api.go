@@ -81,6 +81,10 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	if err != nil {
 		return nil, fmt.Errorf("on-call: %w", err)
 	}
+	reconcile, err := oncall.NewReconciler(p.Engine, p.Logger, p.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("on-call: %w", err)
+	}
 	handler := httpapi.New(httpapi.Deps{
 		Ingest: in, Subscribers: store, Views: p.Engine, Deliveries: p.Engine,
 		Gate: who.Gate, NeverOpen: !local, Keyless: local && a.Keyless, Keys: who.Keys, Audit: who.Audit,
@@ -97,6 +101,7 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 			return boot.Serve(ctx, ln, httpapi.NewServer(handler, p.Logger))
 		}},
 		{Name: "expand", Run: in.Run},
+		{Name: "reconcile", Run: reconcile.Run},
 		{Name: "keys", Run: keys.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil
