@@ -86,7 +86,7 @@ func TestSeveralCanaries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			contract(t, func(t *testing.T, w *world) {
+			onRedis(t, func(t *testing.T, w *world) {
 				ids := w.die("picked", "s1", 9)
 				o := order
 				o.Canaries = 3
@@ -266,7 +266,7 @@ func TestGuardPauses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			contract(t, func(t *testing.T, w *world) {
+			onRedis(t, func(t *testing.T, w *world) {
 				id, _ := w.running(45, order)
 				tt.do(w, id)
 				if w.view(id).State == redrive.Running {
@@ -355,7 +355,7 @@ func TestFailsHalfWay(t *testing.T) {
 // What the dispatchers do not come to is not added to.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
-	contract(t, func(t *testing.T, w *world) {
+	onRedis(t, func(t *testing.T, w *world) {
 		id, _ := w.running(200, order)
 		for range 40 { // nothing is sent
 			w.step()
@@ -377,7 +377,7 @@ func TestHeldBack(t *testing.T) {
 // A preview counts what matches, says how fast it would go, and warns.
 func TestPreviewAndHeadRoom(t *testing.T) {
 	t.Parallel()
-	contract(t, func(t *testing.T, w *world) {
+	onRedis(t, func(t *testing.T, w *world) {
 		w.die("picked", "s1", 12)
 		w.die("lost", "s2", 3)
 		preview := func(o redrive.Order) redrive.Preview {

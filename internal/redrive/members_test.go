@@ -178,3 +178,24 @@ func TestRunningTogether(t *testing.T) {
 		t.Errorf("%d in a second, want 10", most)
 	}
 }
+
+// What another member's late answer says is nothing about a canary that was cancelled.
+func TestCancelledCanaryIsReplaced(t *testing.T) {
+	t.Parallel()
+	onRedis(t, func(t *testing.T, w *world) {
+		ids := w.die("picked", "s1", 3)
+		w.post("late0", "s1")
+		l := w.leased()[0]
+		w.settle(l, 404)
+		id := w.create(order)
+		w.step()
+		w.step()
+		w.settle(l, 200)
+		_, err := w.CancelDelivery(w.ctx, ids[0])
+		w.ok(err)
+		w.step()
+		if v := w.want(id, redrive.Canary, ""); v.CanaryPassed || v.CanaryIDs[0] != ids[1] {
+			t.Fatalf("%+v", v.Cohort)
+		}
+	})
+}

@@ -280,7 +280,7 @@ func TestAbort(t *testing.T) {
 // Pause stops the release at once, and resume goes on slowly.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
-	contract(t, func(t *testing.T, w *world) {
+	onRedis(t, func(t *testing.T, w *world) {
 		id, _ := w.running(300, order)
 		for range 20 {
 			w.step()
@@ -316,7 +316,7 @@ func TestPauseAndResume(t *testing.T) {
 
 func TestWhatIsNotThere(t *testing.T) {
 	t.Parallel()
-	contract(t, func(t *testing.T, w *world) {
+	onRedis(t, func(t *testing.T, w *world) {
 		for name, call := range map[string]func() error{
 			"get":     func() error { _, err := w.svc.Get(w.ctx, "rdv_none"); return err },
 			"approve": func() error { _, err := w.svc.Approve(w.ctx, "rdv_none", "k", "seen it"); return err },

@@ -44,6 +44,13 @@ func contract(t *testing.T, test func(t *testing.T, w *world)) {
 	})
 }
 
+// onRedis runs a test against a real redis-server alone: the stand-in interprets the same
+// scripts ten times as slowly, and has been through all of them in the others.
+func onRedis(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
+	test(t, newWorld(t, server(t)))
+}
+
 func newWorld(t *testing.T, rdb redis.UniversalClient) *world {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
