@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"slices"
+	"strings"
 
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
