@@ -18,6 +18,7 @@ type app struct {
 	Dev   devCmd   `cmd:"" help:"Run everything in one process, with demo receivers and events to watch."`
 
 	Loadtest loadtestCmd `cmd:"" help:"Measure whether a bad endpoint delays the others, over real processes."`
+	Simulate simulateCmd `cmd:"" help:"Say what a policy costs and gains, before it is rolled out."`
 
 	Reseal resealCmd `cmd:"" help:"Seal the secrets of every subscriber under the first key."`
 
