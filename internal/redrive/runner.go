@@ -373,6 +373,7 @@ func (s *Service) end(ctx context.Context, c *Cohort, as State) error {
 		return err
 	}
 	c.State, c.EndedAt, c.Final, c.HeldBack = as, now, &tally, ""
+	c.Matched = tally.Claimed + c.Skipped // see planned: it may have been aborted before
 	c.Tell = &Told{"redrive.end", fmt.Sprintf("%d of %d were delivered", tally.Delivered, tally.Claimed)}
 	if err := s.store.put(ctx, c); err != nil {
 		return err
