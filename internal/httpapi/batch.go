@@ -8,7 +8,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/ingest"
 )
 
@@ -58,7 +57,6 @@ func (s *server) postBatch(w http.ResponseWriter, r *http.Request) error {
 			out.Results[i] = accepted(i, res.Receipt)
 		}
 	}
-	crash.Point("api.answer.before")
 	for _, res := range out.Results {
 		switch {
 		case res.Duplicate == nil:

@@ -153,7 +153,33 @@ func TestLateSuccessInACohort(t *testing.T) {
 			w.Fatalf("redrive of a delivered one: %v, %v", got, err)
 		}
 		w.wantState(id, delivery.Delivered)
+		if got, err := w.Tally(w.ctx, "rdv_1"); err != nil || got != (schedule.Tally{Claimed: 1, Over: 1}) {
+			w.Fatalf("tally %+v, %v", got, err)
+		}
 		w.audit()
+	})
+}
+
+// Those that a cohort has do not keep the others from being trimmed.
+func TestTrimPassesTheClaimed(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.freeze()
+		w.subscribe("s1", 100)
+		var ids []string
+		for i := range 6 {
+			ids = append(ids, w.die(fmt.Sprint("e", i)))
+			w.advance(time.Second)
+		}
+		_, err := w.Claim(w.ctx, "rdv_1", ids[:4])
+		w.ok(err)
+		w.advance(40 * day)
+		if n, err := w.Trim(w.ctx, 2); err != nil || n != 2 {
+			w.Fatalf("%d trimmed, %v", n, err)
+		}
+		for _, id := range ids[:4] {
+			w.wantState(id, delivery.Dead)
+		}
 	})
 }
 

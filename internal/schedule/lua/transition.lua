@@ -36,12 +36,13 @@ local function unpin(r)
   end
 end
 
--- leave notes in the cohort that a delivery is part of, if it is, how it ended.
+-- leave notes in the cohort that a delivery is part of, if it is, how it ended; one that
+-- had not been released yet is over.
 local function leave(r, how)
   local cohort = redis.call('HGET', T .. 'claims', r.id)
   if not cohort then return end
   redis.call('HDEL', T .. 'claims', r.id)
-  redis.call('ZREM', T .. 'cohort:' .. cohort, r.id)
+  if redis.call('ZREM', T .. 'cohort:' .. cohort, r.id) == 1 then how = 'over' end
   redis.call('ZREM', T .. 'out:' .. cohort, r.id)
   redis.call('HINCRBY', T .. 'tally:' .. cohort, how, 1)
 end
