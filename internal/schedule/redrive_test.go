@@ -178,7 +178,9 @@ func TestTrimPassesTheClaimed(t *testing.T) {
 			w.Fatalf("%d trimmed, %v", n, err)
 		}
 		for _, id := range ids[:4] {
-			w.wantState(id, delivery.Dead)
+			if d := w.get(id); d.State != delivery.Dead {
+				w.Fatalf("%s is %s", id, d.State)
+			}
 		}
 	})
 }
