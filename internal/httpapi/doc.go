@@ -5,12 +5,16 @@
 // deps.go and writes JSON; it decides nothing about events or deliveries.
 //
 //	httpapi.go     New: the router and the order of its middlewares
+//	who.go, roles.go, accounts.go   who asks, what for, and what of it is his to see
 //	local.go       which hosts and which sites' pages may ask at all
-//	query.go       the query in, strictly
-//	decode.go      a body in, strictly: every byte is accounted for
+//	catalogue.go, query.go   the contract's operations, and the query in, strictly
+//	decode.go, inspect.go    a body in, strictly: every byte is accounted for
 //	problem.go     every error out, in one form and at one place
+//	audit.go       who changed what
 //	middleware.go  request id, one log line, recover, limits of size and time
-//	events.go, deliveries.go, subscribers.go, operations.go   the handlers
+//	events.go, batch.go, deliveries.go, repair.go, subscribers.go, trial.go,
+//	preview.go, keys.go, operations.go   the handlers
+//	spec.go, sample.go, reference.go     the contract as a page
 //
 // A handler returns an error instead of writing one. No URL's query and no secret
 // reaches a log, a trace or an error.
