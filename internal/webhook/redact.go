@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fanout/fanout/internal/subscriber"
@@ -94,18 +95,35 @@ func hidden(u *url.URL, secrets []subscriber.Secret, headers subscriber.Headers)
 // hider gathers texts, once each.
 type hider map[string]struct{}
 
-// add takes texts of at least so many bytes, also as they stand in HTML, in JSON
-// with its optional escape of the slash, and in a query.
+// add takes texts of at least so many bytes, also as they stand in HTML, in JSON, and
+// in a URL.
 func (h hider) add(least int, texts ...string) {
 	for _, s := range texts {
 		if len(s) < least {
 			continue
 		}
-		for _, form := range []string{s, html.EscapeString(s), strings.ReplaceAll(s, "/", `\/`), url.QueryEscape(s)} {
+		inHTML := html.EscapeString(s)
+		for _, form := range []string{s, inHTML, strings.ReplaceAll(inHTML, "&#34;", "&quot;"), url.QueryEscape(s), url.PathEscape(s)} {
 			h[form] = struct{}{}
+		}
+		h.addJSON(s)
+	}
+}
+
+// addJSON takes a text as encoders of JSON write it: they differ in whether they
+// escape what is not ASCII, what means something in HTML, and the slash.
+func (h hider) addJSON(s string) {
+	for _, quoted := range []string{strconv.Quote(s), strconv.QuoteToASCII(s)} {
+		plain := quoted[1 : len(quoted)-1]
+		for _, form := range []string{plain, noMarkup.Replace(plain)} {
+			h[form] = struct{}{}
+			h[strings.ReplaceAll(form, "/", `\/`)] = struct{}{}
 		}
 	}
 }
+
+// noMarkup writes what HTML would take for markup as some encoders of JSON do.
+var noMarkup = strings.NewReplacer("<", `\u003c`, ">", `\u003e`, "&", `\u0026`)
 
 // addHeader takes a header's value whole and in the parts that a receiver makes of
 // it: the token after a scheme, the pairs of a cookie, and what Basic

@@ -117,6 +117,17 @@ func TestEchoes(t *testing.T) {
 			t.Errorf("%q is kept as\n%q, want\n%q", body, a.Excerpt, want)
 		}
 	}
+	// In JSON, HTML and URLs, of which encoders differ in what they escape.
+	const tricky = `q"<&>'/+é`
+	for _, shown := range []string{
+		tricky, `q\"\u003c\u0026\u003e'/+é`, `q\"<&>'/+é`, `q\"<&>'\/+\u00e9`, `q\"\u003c\u0026\u003e'\/+\u00e9`,
+		"q&#34;&lt;&amp;&gt;&#39;/+é", "q&quot;&lt;&amp;&gt;&#39;/+é", "q%22%3C%26%3E%27%2F%2B%C3%A9", url.PathEscape(tricky),
+	} {
+		base, _ := serve(t, status(500, "it is "+shown+"."))
+		if a := newSender(t).Send(t.Context(), newRequest(base+"/x?t="+url.QueryEscape(tricky))); a.Excerpt != "it is [redacted]." {
+			t.Errorf("%q is kept as %q", shown, a.Excerpt)
+		}
+	}
 	// Userinfo is refused long before; the scrubbing does not rely on it.
 	u := &url.URL{Scheme: "https", User: url.UserPassword("someone", "sw0rdfish"), Host: "a.example"}
 	a := Answer{Excerpt: "not you, someone:sw0rdfish; someone, sw0rdfish"}
