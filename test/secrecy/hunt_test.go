@@ -3,11 +3,11 @@ package secrecy
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"html"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -81,37 +81,70 @@ func layers(text []byte) (all [4]string) {
 	return all
 }
 
-// showing is the first form of a text that shows in one of the layers, "" if none does.
-func showing(forms map[string]string, in [4]string) (form, around string) {
-	for _, text := range in {
-		for _, form := range slices.Sorted(maps.Keys(forms)) {
-			if i := strings.Index(text, forms[form]); i >= 0 {
-				return form, text[max(0, i-150):min(len(text), i+len(forms[form])+40)]
-			}
+// trail is what texts are searched by: every form of every secret, by its beginning.
+// To look for each of some thousands by itself would take minutes.
+type trail map[uint64][]form
+
+type form struct{ what, how, text string }
+
+const beginning = 8 // bytes; no form is shorter
+
+func (h *hunt) trail() trail {
+	by := trail{}
+	for what, secret := range h.secrets {
+		for how, text := range formsOf(secret) {
+			key := binary.LittleEndian.Uint64([]byte(text)[:beginning])
+			by[key] = append(by[key], form{what, how, text})
 		}
 	}
-	return "", ""
+	return by
+}
+
+// on calls found for each form in a text, and where it is.
+func (by trail) on(text string, found func(form, int)) {
+	if len(text) < beginning {
+		return
+	}
+	key := binary.LittleEndian.Uint64([]byte(text[:beginning]))
+	for i := 0; ; i++ {
+		for _, f := range by[key] {
+			if strings.HasPrefix(text[i:], f.text) {
+				found(f, i)
+			}
+		}
+		if i+beginning == len(text) {
+			return
+		}
+		key = key>>8 | uint64(text[i+beginning])<<56
+	}
+}
+
+// shows says whether a place may show a secret, or what is made of it ("x, its key").
+func (p place) shows(what string) bool {
+	whole, _, _ := strings.Cut(what, ", ")
+	return slices.Contains(p.may, whole)
 }
 
 // findings are where a secret shows and may not.
 func (h *hunt) findings() (all []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	forms := map[string]map[string]string{}
-	for what, text := range h.secrets {
-		forms[what] = formsOf(text)
-	}
+	by := h.trail()
 	seen := map[string]bool{}
 	for _, p := range h.places {
-		in := layers(p.text)
-		for _, what := range slices.Sorted(maps.Keys(forms)) {
-			if slices.Contains(p.may, what) || seen[p.where+" shows "+what] {
-				continue
+		last := ""
+		for _, text := range layers(p.text) {
+			if text == last {
+				break // nothing was escaped
 			}
-			if form, around := showing(forms[what], in); form != "" {
-				seen[p.where+" shows "+what] = true
-				all = append(all, fmt.Sprintf("%s shows %s, %s: ...%q...", p.where, what, form, around))
-			}
+			last = text
+			by.on(text, func(f form, at int) {
+				finding := p.where + " shows " + f.what
+				if !p.shows(f.what) && !seen[finding] {
+					seen[finding] = true
+					all = append(all, fmt.Sprintf("%s, %s: ...%q...", finding, f.how, text[max(0, at-150):min(len(text), at+len(f.text)+40)]))
+				}
+			})
 		}
 	}
 	return all

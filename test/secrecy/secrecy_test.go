@@ -100,8 +100,7 @@ func (w *world) makeKey(role string) string {
 	what := "the token of " + role
 	a := w.must("bootstrap", "POST", "/v1/keys", toJSON(body), what)
 	token := w.secret(what, a.field("key"))
-	w.secret("the secret half of "+what, token[strings.LastIndex(token, "_")+1:])
-	w.places[len(w.places)-1].may = []string{what, "the secret half of " + what}
+	w.secret(what+", its secret half", strings.SplitN(token, "_", 3)[2])
 	if role == "revoked" {
 		w.must("bootstrap", "DELETE", "/v1/keys/"+a.field("id"), "")
 	}
@@ -156,7 +155,8 @@ func (w *world) register() (subs []*subscriber) {
 		{"tls", selfSigned, "dead", "tls"},
 		{"speaks-no-tls", strings.Replace(plain, "http:", "https:", 1), "dead", "tls"},
 		{"refuses", nobody, "dead", "connect"},
-		{"nowhere", "http://nowhere.onion", "dead", "dns"}, // never asked of a DNS server (RFC 7686)
+		{"nowhere", "http://nowhere.onion", "dead", ""},   // never asked of a DNS server (RFC 7686)
+		{"no-name", "http://nowhere.invalid", "dead", ""}, // asked, if there is one (RFC 2606)
 		{"blocked", "https://blocked.localhost", "dead", ""},
 	} {
 		s := &subscriber{behaviour: c.behaviour, state: c.state, outcome: c.outcome}
@@ -180,7 +180,7 @@ func (w *world) create(s *subscriber, base string, i int) {
 		"filter":  map[string]any{"types": []string{"shipment." + s.behaviour}},
 		"headers": map[string]string{"Authorization": "Bearer " + w.headerValue(s.behaviour, "authorization"), "X-Api-Key": w.headerValue(s.behaviour, "api key")},
 		"policy": map[string]any{
-			"attempt_timeout": "500ms", "max_attempts": 2, "breaker_failures": 1, "backoff_base": "10ms", "backoff_cap": "20ms", "retry_after_cap": "0s",
+			"attempt_timeout": "500ms", "max_attempts": 3, "breaker_failures": 2, "backoff_base": "10ms", "backoff_cap": "20ms", "retry_after_cap": "0s",
 		},
 	}
 	what := "the signing secret of " + s.behaviour
@@ -193,7 +193,7 @@ func (w *world) create(s *subscriber, base string, i int) {
 	}
 	a := w.must("subscriber", "POST", "/v1/subscribers", toJSON(body))
 	w.signingSecret(what, a.field("secret"))
-	w.places[len(w.places)-1].may = append(s.own, what, what+", its key")
+	w.places[len(w.places)-1].may = append(s.own, what)
 	s.id = a.field("id")
 	w.knows(strings.TrimSuffix(s.path, "/html"), a.field("secret"))
 	if shown := a.field("url"); !strings.HasSuffix(shown, s.path+"?***") {
@@ -280,7 +280,7 @@ func (w *world) badCallers(s *subscriber) {
 	wrong := w.secret("a wrong token", good[:len(good)-8]+"wr0ngXy7")
 	for what, auth := range map[string]string{
 		"a wrong token":   "Bearer " + wrong,
-		"half a token":    "Bearer " + w.secret("half a token", good[:len(good)-9]),
+		"half a token":    "Bearer " + good[:len(good)-9],
 		"a revoked token": "Bearer " + w.tokens["revoked"],
 		"an expired one":  "Bearer " + w.tokens["expired"],
 		"another scheme":  "Token " + good,
@@ -353,12 +353,12 @@ func (w *world) change(subs []*subscriber) {
 		at := "/v1/subscribers/" + s.id
 		what := "a rotated secret of " + s.behaviour
 		given := w.signingSecret(what, "whsec_"+base64.StdEncoding.EncodeToString(fmt.Appendf(nil, "rotated signing secret %02d <&>", i)))
-		w.must("subscriber", "POST", at+"/secrets", toJSON(map[string]any{"secret": given, "overlap": "1h"}), what, what+", its key")
+		w.must("subscriber", "POST", at+"/secrets", toJSON(map[string]any{"secret": given, "overlap": "1h"}), what)
 		w.knows(strings.TrimSuffix(s.path, "/html"), given)
 		what = "a secret that was made for " + s.behaviour
 		a := w.must("subscriber", "POST", at+"/secrets", `{}`)
 		made := w.signingSecret(what, a.field("secret"))
-		w.places[len(w.places)-1].may = []string{what, what + ", its key"}
+		w.places[len(w.places)-1].may = []string{what}
 		w.knows(strings.TrimSuffix(s.path, "/html"), made)
 		w.must("subscriber", "PATCH", at, toJSON(map[string]any{
 			"headers": map[string]any{"x-api-key": w.headerValue(s.behaviour, "second key"), "X-More": w.headerValue(s.behaviour, "third key"), "Authorization": nil},
@@ -395,7 +395,7 @@ func (w *world) repair(subs []*subscriber) {
 	}
 	w.must("operator", "POST", "/v1/subscribers/"+s.id+"/resume", "", s.own...)
 	gone := &subscriber{behaviour: "deleted", path: "/200/" + w.secret("the path of deleted", "p4thTokenDeleted7"), own: []string{"the path of deleted"}}
-	w.create(gone, "http://127.0.0.1:9", 1)
+	w.create(gone, "http://127.0.0.1:9", 97)
 	w.must("subscriber", "DELETE", "/v1/subscribers/"+gone.id+"?wait=0", "")
 	w.call("subscriber", "GET", "/v1/subscribers/"+gone.id, "")
 }
@@ -454,9 +454,9 @@ func (w *world) commands(s *subscriber) {
 		} {
 			w.cli(admin, w.paths(), append(args, o)...)
 		}
-		what := "a secret that was rotated by a command, as " + format
+		what := "a secret that was rotated by a command as " + format
 		w.once(what, "secret", format, "subscribers", "rotate-secret", s.id, "--overlap=0s", o)
-		w.once("a token that was made by a command, as "+format, "key", format, "keys", "create", "--name=cli", "--role=viewer", o)
+		w.once("a token that was made by a command as "+format, "key", format, "keys", "create", "--name=cli", "--role=viewer", o)
 	}
 	for _, token := range []string{w.tokens["revoked"], w.secrets["a wrong token"], w.tokens["producer"]} {
 		for _, args := range [][]string{{"subscribers", "ls"}, {"keys", "self"}, {"audit", "-o", "json"}} {
