@@ -337,10 +337,9 @@ func TestSubmitBatch(t *testing.T) {
 		t.Fatalf("%d results of %d posts", len(results), len(posts))
 	}
 	for i, r := range results {
-		var bad *Invalid
 		switch i % 10 {
 		case 3:
-			if !errors.As(r.Err, &bad) {
+			if _, ok := errors.AsType[*Invalid](r.Err); !ok {
 				t.Errorf("post %d: %v", i, r.Err)
 			}
 		case 9:
