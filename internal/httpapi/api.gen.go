@@ -211,7 +211,7 @@ type AuditEntry struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	At Time `json:"at"`
 
-	// Before What changed, as it was: no secret, no header's value and no query of a url.
+	// Before What changed, as it was: no secret, no header's value, and of a url the host alone.
 	//
 	// Examples: {"paused":false}
 	Before json.RawMessage `json:"before,omitempty,omitzero"`

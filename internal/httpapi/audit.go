@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 	"time"
@@ -86,8 +87,9 @@ func differing(before, after facts, keep ...string) (facts, facts) {
 	return was, is
 }
 
-// subscriberFacts tell of a subscriber without anything that opens a door: no query
-// of its URL, no secret, no header's value.
+// subscriberFacts tell of a subscriber without anything that opens a door: of its
+// URL the host alone (a path is a token as often as a query is, and the audit lies in
+// Redis unsealed), no secret, no header's value.
 func subscriberFacts(sub subscriber.Subscriber) facts {
 	secrets := make([]string, len(sub.Secrets))
 	for i, secret := range sub.Secrets {
@@ -97,12 +99,12 @@ func subscriberFacts(sub subscriber.Subscriber) facts {
 		}
 	}
 	return facts{
-		"account": sub.Account, "name": sub.Name, "url": withoutQuery(sub.URL), "class": sub.Class, "filter": sub.Filter,
+		"account": sub.Account, "name": sub.Name, "url": hostOf(sub.URL), "class": sub.Class, "filter": sub.Filter,
 		"policy": sub.Policy, "paused": sub.Paused, "headers": sub.Headers.Names(), "secrets": secrets,
 	}
 }
 
-// subscriberChange tells what has become different. A URL of which only the query
+// subscriberChange tells what has become different. A URL of which only what is hidden
 // changed, and a header of which only the value did, are told as changed too.
 func subscriberChange(before, after subscriber.Subscriber) (was, is facts) {
 	var keep []string
@@ -115,12 +117,25 @@ func subscriberChange(before, after subscriber.Subscriber) (was, is facts) {
 	return differing(subscriberFacts(before), subscriberFacts(after), keep...)
 }
 
+// hostOf says where a URL leads, and that there is more of it.
+func hostOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		return "***"
+	}
+	at := u.Scheme + "://" + u.Host
+	if u.RequestURI() != "/" {
+		at += "/***"
+	}
+	return at
+}
+
 // maskedQuery stands for a query.
 const maskedQuery = "?***"
 
 // withoutQuery says that there was one, and not what.
-func withoutQuery(url string) string {
-	plain, _, found := strings.Cut(url, "?")
+func withoutQuery(raw string) string {
+	plain, _, found := strings.Cut(raw, "?")
 	if found {
 		return plain + maskedQuery
 	}

@@ -30,8 +30,8 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		role                               access.Role
 		want                               expected
 	}{
-		{"createSubscriber", "POST", "/v1/subscribers", `{"url":"https://h.example/x?token=t0ps3cret","headers":{"X-Key":"h3aders3cret"},"secret":"` + secret + `"}`, "", access.Subscriber, expected{"", `"url":"https://h.example/x?***"`}},
-		{"patchSubscriber", "PATCH", path, `{"url":"https://hooks.example.com/in?token=0thers3cret"}`, k.mine.ID, access.Subscriber, expected{`"url":"https://hooks.example.com/in?***"`, `"url":"https://hooks.example.com/in?***"`}},
+		{"createSubscriber", "POST", "/v1/subscribers", `{"url":"https://h.example/x?token=t0ps3cret","headers":{"X-Key":"h3aders3cret"},"secret":"` + secret + `"}`, "", access.Subscriber, expected{"", `"url":"https://h.example/***"`}},
+		{"patchSubscriber", "PATCH", path, `{"url":"https://hooks.example.com/in?token=0thers3cret"}`, k.mine.ID, access.Subscriber, expected{`"url":"https://hooks.example.com/***"`, `"url":"https://hooks.example.com/***"`}},
 		{"patchSubscriber", "PATCH", path, `{"headers":{"X-Token":"0thers3cret","X-New":"0thers3cret"},"policy":{"max_attempts":9}}`, k.mine.ID, access.Subscriber, expected{`"headers":["X-Token"]`, `"headers":["X-New","X-Token"]`}},
 		{"pauseSubscriber", "POST", path + "/pause", "", k.mine.ID, access.Operator, expected{`{"paused":false}`, `{"paused":true}`}},
 		{"resumeSubscriber", "POST", path + "/resume", "", k.mine.ID, access.Subscriber, expected{`{"paused":true}`, `{"paused":false}`}},
