@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster contract crash chaos chaos-short test-interop seeded loadtest bench bench-scale bench-cluster bench-micro soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded loadtest bench bench-scale bench-cluster bench-micro soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,9 +41,19 @@ test-cluster: ## the scripts' contract and the end-to-end tests on a three-prima
 	go test -tags cluster -shuffle=on -timeout 5m -parallel 12 ./test/redistest ./internal/schedule
 	go test -tags cluster -shuffle=on -timeout 10m ./test/e2e
 
+# Each fuzzer for a few seconds: what a seed corpus does not have.
+FUZZ_FOR ?= 5s
+
+fuzz-short: ## every fuzzer for FUZZ_FOR=5s
+	scripts/fuzz $(FUZZ_FOR)
+
 contract: ## 10,000 random requests drawn from api/openapi.yaml; CONTRACT='-contract.seed=7' for others
 	@scripts/need redis-server
 	go test -count 1 -timeout 10m -v ./test/contract -contract.n 10000 $(CONTRACT)
+
+secrecy: ## secrets of every kind through the shipped binaries, looked for in all that they log, answer, export and store
+	@scripts/need redis-server
+	go test -tags secrecy -count 1 -timeout 10m -v ./test/secrecy
 
 # The figures come last, whatever go test says before them.
 crash: ## kill the API and the dispatcher at every named step; CRASH=-third for a third of them

@@ -1,3 +1,5 @@
+//go:build secrecy
+
 package secrecy
 
 import (
