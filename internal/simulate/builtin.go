@@ -13,8 +13,8 @@ var Names = []string{"calm", "outage", "hang"}
 // that answer in 50 ms, and 2 in 1,000 attempts fail.
 //
 //	calm    that alone
-//	outage  10 of the endpoints fail for 15 minutes: half answer 500, half hang
-//	hang    half of the endpoints hang for 15 minutes
+//	outage  10 of the endpoints fail for 15 minutes: 5 answer 500, 5 do not answer
+//	hang    50 of the endpoints do not answer for 15 minutes
 //
 // It returns nil for a name that is none.
 func Builtin(name string) *Scenario {

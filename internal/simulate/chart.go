@@ -67,7 +67,7 @@ func (r *Report) against(x plot.Axis, cost func(Result) float64) plot.Chart {
 	for _, res := range r.Results {
 		widest = max(widest, cost(res))
 	}
-	arm, tall := widest/80, 1.12
+	arm, tall := widest/50, 1.25
 	for _, res := range r.Results {
 		at, p99 := cost(res), max(res.All().P99/1000, 0.001)
 		c.Series = append(c.Series, plot.Series{Name: res.Policy, Points: []plot.Point{

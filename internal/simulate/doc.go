@@ -16,7 +16,7 @@
 // delivery.Classify, Decide and, through it, Backoff. The holds and the order of service are
 // Lua in Redis; scheduler.go, standing.go, endpoint.go and lease.go are the same rules in Go,
 // function by function under the same names, for on a stand-in of Redis a lease and its
-// settlement take 500 times as long as here (see BenchmarkEngine). TestSameAsTheEngine plays
+// settlement take 2,000 times as long as here (see BenchmarkEngine). TestSameAsTheEngine plays
 // random operations on both, and wants the same leases in the same order and the same standing
 // of every subscriber after each. dispatcher.go is package dispatch without its calls.
 //

@@ -32,19 +32,22 @@ type turns struct {
 	rooms
 	worker, free int
 	cursors      [4]cursor
+	// What promote saw of the lanes' next due times, -1 for what it changed; as in the script
+	// that holds until something is put there, and so may be early, never late.
+	seen  [lanes]int64
+	puts0 int
 }
 
 // cursor reads an order of service by the page.
 type cursor struct {
-	order   int
-	lane    lane
-	slow    bool
-	page    [page]place
-	n, at   int
-	skip    int
-	since   int // what was put after it is not where the page says
-	ended   int // the last page was read then; -1: not yet
-	started bool
+	order int
+	lane  lane
+	slow  bool
+	page  [page]place
+	n, at int
+	skip  int
+	since int // what was put after it is not where the page says
+	ended int // the last page was read then; -1: not yet
 }
 
 // lease gives a worker with free slots what there is room for, each subscriber in its
@@ -74,8 +77,15 @@ func (m *scheduler) lease(worker int, r rooms, free int) leased {
 	if len(m.given) == 0 {
 		m.vclock = vclock
 	}
-	out := leased{items: m.given, nextDue: m.nextDue()}
+	out := leased{items: m.given}
 	for l := range int(lanes) {
+		due := t.seen[l]
+		if due < 0 || m.fed[dueOrder+l] > t.puts0 {
+			due = m.headDue(l)
+		}
+		if due > 0 && (out.nextDue == 0 || due < out.nextDue) {
+			out.nextDue = due
+		}
 		out.ready += len(m.orders[readyOrder+l])
 		out.slow += len(m.orders[slowOrder+l])
 	}
@@ -88,7 +98,13 @@ func (m *scheduler) lease(worker int, r rooms, free int) leased {
 // promote puts those in place whose head fell due, or whose hold or rate may have ended.
 func (m *scheduler) promote() {
 	var buf [promoteMost]*subscriber
+	m.turns.puts0 = m.puts
 	for l := range int(lanes) {
+		if due := m.headDue(l); due == 0 || due > m.now {
+			m.turns.seen[l] = due
+			continue
+		}
+		m.turns.seen[l] = -1
 		o := m.orders[dueOrder+l]
 		n := 0
 		for n < len(o) && n < promoteMost && o[n].score <= m.now {
@@ -165,7 +181,7 @@ func (m *scheduler) serve(s *subscriber, vt int64) {
 	if isSlow {
 		most = min(most, t.rooms.slow)
 	}
-	taken := 0
+	var taken int
 	if s.open > 0 {
 		taken = m.probe(s)
 	} else {

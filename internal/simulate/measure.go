@@ -19,7 +19,7 @@ type histogram struct {
 }
 
 func binOf(v int64) int {
-	u := uint64(max(v, 0)) //nolint:gosec // not negative
+	u := uint64(max(v, 0))
 	if u < fineness {
 		return int(u)
 	}

@@ -89,8 +89,11 @@ func (d *deque) remove(it *item) {
 	}
 }
 
+// ordered is what a heap holds.
+type ordered[T any] interface{ before(o T) bool }
+
 // heap is a binary heap: the least is first.
-type heap[T interface{ before(o T) bool }] []T
+type heap[T ordered[T]] []T
 
 func (h *heap[T]) push(v T) {
 	a := append(*h, v)
@@ -147,8 +150,8 @@ type place struct {
 	sub   *subscriber
 }
 
-func (o order) find(score int64, s *subscriber) (int, bool) {
-	return slices.BinarySearchFunc(o, place{score, s}, func(a, b place) int {
+func (o *order) find(score int64, s *subscriber) (int, bool) {
+	return slices.BinarySearchFunc(*o, place{score, s}, func(a, b place) int {
 		return cmp.Or(cmp.Compare(a.score, b.score), cmp.Compare(a.sub.index, b.sub.index))
 	})
 }

@@ -34,7 +34,7 @@ func (r *Report) WriteTable(out io.Writer) error {
 				continue // it is the one group again
 			}
 			say(res.Policy, g.Group, fmt.Sprint(g.Posted), percent(g.Share()), fmt.Sprint(g.DeadTotal()), fmt.Sprint(g.Pending),
-				age(g.P50), age(g.P90), age(g.P99), age(g.Max),
+				g.age(g.P50), g.age(g.P90), g.age(g.P99), g.age(g.Max),
 				fmt.Sprint(g.Requests), fmt.Sprintf("%.3f", g.PerDelivery), fmt.Sprint(g.Peak), fmt.Sprint(g.SlotsP99), g.drained())
 		}
 	}
@@ -67,6 +67,14 @@ func (r *Report) lines() string {
 		}
 	}
 	return b.String()
+}
+
+// age is one of its ages, if there is any.
+func (g GroupResult) age(ms float64) string {
+	if g.Delivered == 0 {
+		return "-"
+	}
+	return age(ms)
 }
 
 // drained is how long the longest drain took.

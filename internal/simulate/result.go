@@ -58,8 +58,10 @@ type GroupResult struct {
 	Requests    int64   `json:"requests"`
 	PerDelivery float64 `json:"requests_per_delivery"`
 	Peak        int64   `json:"peak_requests_per_second"`
-	// SlotsP99 is how many slots it held at most for 99 % of the scenario's duration.
+	// SlotsP99 is how many slots it held at most for 99 % of the scenario's duration, and
+	// SlotsMax the most at any time of it.
 	SlotsP99 int `json:"slots_p99"`
+	SlotsMax int `json:"slots_max"`
 	// Drains are how long after the end of each outage the last delivery ended that was
 	// accepted before it, s; -1 if one is pending still.
 	Drains []float64 `json:"drains_s,omitempty"`
@@ -180,7 +182,7 @@ func (t *tally) result(name string, peak, pending int64) GroupResult {
 	g := GroupResult{
 		Group: name, Posted: t.posted, Delivered: t.delivered, Dead: t.dead, Pending: pending,
 		P50: millis(t.age.percentile(50)), P90: millis(t.age.percentile(90)), P99: millis(t.age.percentile(99)),
-		Max: millis(t.age.most), Requests: t.requests, Peak: peak, SlotsP99: t.slots.percentile(99), ages: t.byTime,
+		Max: millis(t.age.most), Requests: t.requests, Peak: peak, SlotsP99: t.slots.percentile(99), SlotsMax: t.slots.percentile(100), ages: t.byTime,
 	}
 	if t.posted > 0 {
 		g.PerDelivery = float64(t.requests) / float64(t.posted)

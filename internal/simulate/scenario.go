@@ -10,7 +10,8 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 )
 
-// ErrScenario: what was to be played is not possible. Its message names each field.
+// ErrScenario says that what was to be played is not possible. Its message names each
+// field.
 var ErrScenario = errors.New("the scenario cannot be played")
 
 // Scenario is what is played. Zero values take the defaults of Fill.
@@ -27,8 +28,8 @@ type Scenario struct {
 	// Slots of each of the Dispatchers; default 100 and 1.
 	Slots       int `json:"slots" yaml:"slots"`
 	Dispatchers int `json:"dispatchers" yaml:"dispatchers"`
-	// Overhead is what the service takes from a lease to the request; default 3 ms at p50 and
-	// 8 at p99. It is the machine's, and measured by `fanout loadtest`.
+	// Overhead is what the service takes from a lease to the request; default 4 ms at p50 and
+	// 9 at p99. It is the machine's, and measured by `fanout loadtest`.
 	Overhead Latency  `json:"overhead" yaml:"overhead"`
 	Groups   []Group  `json:"groups" yaml:"groups"`
 	Flows    []Flow   `json:"flows,omitempty" yaml:"flows"`
@@ -106,7 +107,7 @@ func (s *Scenario) Fill() {
 	fill(&s.Duration, time.Hour)
 	fill(&s.RunOn, 24*time.Hour)
 	if s.Overhead.P50 == 0 {
-		s.Overhead = Latency{delivery.Duration(3 * time.Millisecond), delivery.Duration(8 * time.Millisecond)}
+		s.Overhead = Latency{delivery.Duration(4 * time.Millisecond), delivery.Duration(9 * time.Millisecond)}
 	}
 	if s.Slots == 0 {
 		s.Slots = 100

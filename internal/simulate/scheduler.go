@@ -101,11 +101,19 @@ func (m *scheduler) expire(s *subscriber, bury func(*item)) (next int64) {
 	return next
 }
 
-// nextDue is when the next lane falls due, or a hold or a rate may end; 0 for never.
+// headDue is when the next of a lane falls due, or its hold or rate may end; 0 for never.
+func (m *scheduler) headDue(l int) int64 {
+	if o := m.orders[dueOrder+l]; len(o) > 0 {
+		return o[0].score
+	}
+	return 0
+}
+
+// nextDue is the soonest of all lanes.
 func (m *scheduler) nextDue() (soonest int64) {
 	for l := range int(lanes) {
-		if o := m.orders[dueOrder+l]; len(o) > 0 && (soonest == 0 || o[0].score < soonest) {
-			soonest = o[0].score
+		if due := m.headDue(l); due > 0 && (soonest == 0 || due < soonest) {
+			soonest = due
 		}
 	}
 	return soonest

@@ -148,7 +148,7 @@ func (m *scheduler) standing(s *subscriber) (standing, int64) {
 }
 
 // firstDue is when the head of a lane falls due.
-func (s *subscriber) firstDue(l lane) (due int64, any bool) {
+func (s *subscriber) firstDue(l lane) (due int64, there bool) {
 	if l == fresh {
 		if s.fresh.n == 0 {
 			return 0, false
@@ -182,9 +182,9 @@ func (m *scheduler) remove(o int, s *subscriber) {
 // put stands a subscriber's lane in the one place that follows from its state.
 func (m *scheduler) put(s *subscriber, l lane, stands standing, till int64) {
 	was, is := s.place[l], stands
-	due, any := s.firstDue(l)
+	due, there := s.firstDue(l)
 	switch {
-	case !any:
+	case !there:
 		is = nowhere
 	case due > m.now && (is == ready || is == waiting):
 		is = queued
