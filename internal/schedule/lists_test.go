@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -36,12 +37,16 @@ func (w *world) pages(q schedule.DeliveryQuery, limit int, between func()) []str
 // and goes meanwhile.
 func TestListOfOneInstant(t *testing.T) {
 	t.Parallel()
-	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+	contract(t, schedule.Options{}, func(t *testing.T, w *world) {
 		w.freeze()
 		w.subscribe("s1", 100)
 		w.subscribe("s2", 100)
+		n := 1000
+		if strings.Contains(t.Name(), "miniredis") {
+			n = 100 // it interprets the same scripts, ten times as slowly
+		}
 		var stay, leave []string
-		for i := range 1000 {
+		for i := range n {
 			id := w.post(fmt.Sprint("e", i), "s1", "s2")[0]
 			if i%10 == 0 {
 				leave = append(leave, id)
@@ -54,13 +59,13 @@ func TestListOfOneInstant(t *testing.T) {
 		if want := slices.Concat(stay, leave); !sameSet(all, want) {
 			w.Fatalf("listed %d of %d, or not once each", len(all), len(want))
 		}
-		n := 0
+		gone := 0
 		got := w.pages(q, 7, func() {
-			if n < len(leave) {
-				_, err := w.CancelDelivery(w.ctx, leave[n]) // ahead of the reader, behind it and under it
+			if gone < len(leave) {
+				_, err := w.CancelDelivery(w.ctx, leave[gone]) // ahead of the reader, behind it and under it
 				w.ok(err)
-				w.post(fmt.Sprint("new", n), "s1")
-				n++
+				w.post(fmt.Sprint("new", gone), "s1")
+				gone++
 			}
 		})
 		seen := map[string]int{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,9 +21,9 @@ func TestCheckup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		m := subtest.NewMemory(4)
-		away := false
+		var away atomic.Bool
 		m.Before = func(context.Context, string) error {
-			if away {
+			if away.Load() {
 				return schedule.ErrUnavailable
 			}
 			return nil
@@ -30,7 +31,7 @@ func TestCheckup(t *testing.T) {
 		store := func(ids ...string) *subscriber.Store {
 			return subscriber.New(m, subtest.AnyURL{}, nil, m.Now, subscriber.WithKeyring(subtest.Keyring(t, ids...)))
 		}
-		away = true
+		away.Store(true)
 		c := subscriber.NewCheckup(m, subscriber.WithKeyring(subtest.Keyring(t, "k1")))
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -50,7 +51,7 @@ func TestCheckup(t *testing.T) {
 			}
 		}
 		step("Redis is away", "not checked yet")
-		away = false
+		away.Store(false)
 		for range 3 {
 			create(t, store("k1"), subscriber.Draft{})
 		}
@@ -60,9 +61,9 @@ func TestCheckup(t *testing.T) {
 		if !errors.Is(c.Ready(), subscriber.ErrUnreadable) {
 			t.Error(c.Ready())
 		}
-		away = true
+		away.Store(true)
 		step("and Redis away", "1 subscribers")
-		away = false
+		away.Store(false)
 		if _, err := store("k1", "k2").Reseal(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
