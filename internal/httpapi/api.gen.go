@@ -10,10 +10,19 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/go-chi/chi/v5"
 	"github.com/oapi-codegen/runtime"
+)
+
+// Defines values for DiscardResultResult.
+const (
+	DiscardDone      DiscardResultResult = "discarded"
+	DiscardInRedrive DiscardResultResult = "in_redrive"
+	DiscardMissing   DiscardResultResult = "missing"
+	DiscardNotDead   DiscardResultResult = "not_dead"
 )
 
 // Defines values for HealthStatus.
@@ -48,8 +57,10 @@ const (
 	ProblemCodeNotScheduled         ProblemCode = "not_scheduled"
 	ProblemCodePreconditionFailed   ProblemCode = "precondition_failed"
 	ProblemCodeRateLimited          ProblemCode = "rate_limited"
+	ProblemCodeRedriveState         ProblemCode = "redrive_state"
 	ProblemCodeRequestTimeout       ProblemCode = "request_timeout"
 	ProblemCodeStorageFull          ProblemCode = "storage_full"
+	ProblemCodeTooManyRedrives      ProblemCode = "too_many_redrives"
 	ProblemCodeTooManySecrets       ProblemCode = "too_many_secrets"
 	ProblemCodeUnauthenticated      ProblemCode = "unauthenticated"
 	ProblemCodeUnavailable          ProblemCode = "unavailable"
@@ -70,6 +81,12 @@ const (
 const (
 	EndExhausted ScheduleEndReason = "exhausted"
 	EndExpired   ScheduleEndReason = "expired"
+)
+
+// Defines values for SentPayloadEncoding.
+const (
+	PayloadBase64 SentPayloadEncoding = "base64"
+	PayloadUTF8   SentPayloadEncoding = "utf8"
 )
 
 // Defines values for ListState.
@@ -150,6 +167,9 @@ type Attempt struct {
 	// Examples: http_5xx
 	Outcome Outcome `json:"outcome"`
 
+	// Phases Where the time of a request went, in ms; absent if none was made. What did not happen, as on a connection that was kept alive, is 0.
+	Phases Phases `json:"phases,omitempty,omitzero"`
+
 	// RetryAfter A Go duration string, such as `250ms`, `10s` or `1h30m`.
 	//
 	// Examples: 10s
@@ -164,6 +184,9 @@ type Attempt struct {
 	//
 	// Examples: 503
 	Status int `json:"status,omitempty,omitzero"`
+
+	// Terms What held for an attempt. Kept with the one that a delivery died of.
+	Terms Terms `json:"terms,omitempty,omitzero"`
 
 	// TraceID Where its trace is.
 	//
@@ -221,7 +244,7 @@ type AuditEntry struct {
 	// Examples: aud_1764518400123-0
 	ID string `json:"id"`
 
-	// Reason Why, as was said.
+	// Reason Why, as was said; what is longer is cut.
 	//
 	// Examples: receiver asked for it, ticket 4711
 	Reason string `json:"reason,omitempty,omitzero"`
@@ -231,7 +254,7 @@ type AuditEntry struct {
 	// Examples: req_5F3KQZ7RC2T4N6
 	RequestID string `json:"request_id"`
 
-	// Target The id of the subscriber, delivery or key.
+	// Target The id of the subscriber, delivery, redrive or key.
 	//
 	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	Target string `json:"target"`
@@ -329,6 +352,66 @@ type DeadLetter struct {
 	Reason Outcome `json:"reason"`
 }
 
+// DeadLetterEvidence A dead letter with all that is known of it.
+type DeadLetterEvidence struct {
+	// Delivery One event for one subscriber.
+	Delivery Delivery `json:"delivery"`
+
+	// Event The event, as its payload tells of it.
+	Event SentEvent `json:"event,omitempty,omitzero"`
+
+	// Payload The body of every attempt, byte for byte; absent if it is kept no more.
+	Payload SentPayload `json:"payload,omitempty,omitzero"`
+
+	// Reason What an attempt came to, or why a delivery is dead.
+	//
+	// Examples: http_5xx
+	Reason Outcome `json:"reason"`
+
+	// RedriveID The redrive's id.
+	//
+	// Examples: rdv_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	RedriveID RedriveIDValue `json:"redrive_id,omitempty,omitzero"`
+
+	// Subscriber A subscriber as it stands. Its secrets are never shown again.
+	Subscriber Subscriber `json:"subscriber,omitempty,omitzero"`
+
+	// Traceparent W3C trace context of the request that posted the event.
+	//
+	// Examples: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+	Traceparent string `json:"traceparent,omitempty,omitzero"`
+}
+
+// DeadLetterFilter Which dead letters; what is left out is not asked for.
+type DeadLetterFilter struct {
+	// Class One of the server's configured classes; selects the age objective. The first class if left out.
+	//
+	// Examples: standard
+	Class Class `json:"class,omitempty,omitzero"`
+
+	// Outcome What the last attempt came to.
+	Outcome Outcome `json:"outcome,omitempty,omitzero"`
+
+	// Reason Why it died.
+	Reason Outcome `json:"reason,omitempty,omitzero"`
+
+	// Since It died then or later.
+	Since Time `json:"since,omitempty,omitzero"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id,omitempty,omitzero"`
+
+	// Type Dotted words of a-z 0-9 _ -, from the general to the particular.
+	//
+	// Examples: shipment.delivered
+	Type EventType `json:"type,omitempty,omitzero"`
+
+	// Until It died before then.
+	Until Time `json:"until,omitempty,omitzero"`
+}
+
 // DeadLetterList Dead letters, newest first.
 type DeadLetterList struct {
 	// Data At most `limit` of them.
@@ -415,6 +498,9 @@ type Delivery struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	NextAttemptAt Time `json:"next_attempt_at,omitempty,omitzero"`
 
+	// Reason Why it is dead; absent otherwise, in lists of deliveries and in the answers to retry and cancel.
+	Reason Outcome `json:"reason,omitempty,omitzero"`
+
 	// RedriveGeneration Approved redrives so far.
 	//
 	// Examples: 0
@@ -483,6 +569,46 @@ type DeliverySummary struct {
 	//
 	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+}
+
+// DiscardInput Which dead letters to forget, and why.
+type DiscardInput struct {
+	// Ids The deliveries' ids.
+	Ids []DeliveryIDValue `json:"ids"`
+
+	// Reason Why, for the audit, in at most 200 printable characters. It goes before the header `Fanout-Reason`.
+	//
+	// Examples: receiver asked for it, ticket 4711
+	Reason ReasonValue `json:"reason"`
+}
+
+// DiscardResult What became of one.
+type DiscardResult struct {
+	// ID Derived from the event and the subscriber; the same for ever.
+	//
+	// Examples: dlv_3f9a7k2m4n6p8q0r1s3t5v70
+	ID DeliveryIDValue `json:"id"`
+
+	// Result `discarded`: it is gone; `in_redrive`: a redrive has it; `not_dead`: it is no dead letter; `missing`: it is not there.
+	//
+	// Examples: discarded
+	Result DiscardResultResult `json:"result"`
+}
+
+// DiscardResultResult `discarded`: it is gone; `in_redrive`: a redrive has it; `not_dead`: it is no dead letter; `missing`: it is not there.
+//
+// Examples: discarded
+type DiscardResultResult string
+
+// DiscardResults What became of each, in the order in which they were named.
+type DiscardResults struct {
+	// Discarded How many are gone by this request.
+	//
+	// Examples: 1
+	Discarded int `json:"discarded"`
+
+	// Results A result for each.
+	Results []DiscardResult `json:"results"`
 }
 
 // Duration A Go duration string, such as `250ms`, `10s` or `1h30m`.
@@ -646,6 +772,34 @@ type FilterInput struct {
 	//
 	// Examples: ["shipment.*"]
 	Types []string `json:"types,omitempty,omitzero"`
+}
+
+// HeadRoom What could be sent beyond what arrives.
+type HeadRoom struct {
+	// ArrivalsPerSecond Deliveries that are accepted a second now.
+	//
+	// Examples: 120
+	ArrivalsPerSecond float64 `json:"arrivals_per_second"`
+
+	// CapacityPerSecond Attempts a second that all slots would carry at the time that attempts take now.
+	//
+	// Examples: 400
+	CapacityPerSecond float64 `json:"capacity_per_second"`
+
+	// PerSecond The difference; not below 0.
+	//
+	// Examples: 280
+	PerSecond float64 `json:"per_second"`
+
+	// Slots Slots of all dispatchers.
+	//
+	// Examples: 100
+	Slots int `json:"slots"`
+
+	// SlotsInUse Those in use.
+	//
+	// Examples: 12
+	SlotsInUse int `json:"slots_in_use"`
 }
 
 // Headers The names of the headers that every request to the endpoint carries; each value is shown as `***`.
@@ -1086,6 +1240,9 @@ type Outcome = delivery.Outcome
 // Examples: false
 type Paused = bool
 
+// Phases Where the time of a request went, in ms; absent if none was made. What did not happen, as on a connection that was kept alive, is 0.
+type Phases = delivery.Phases
+
 // Policy How hard a subscriber is tried, every field set.
 type Policy = delivery.Policy
 
@@ -1205,6 +1362,330 @@ type ProblemCode string
 //
 // Examples: receiver asked for it, ticket 4711
 type ReasonValue = string
+
+// Redrive A set of dead letters on its way.
+type Redrive struct {
+	// ApprovedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	ApprovedAt Time `json:"approved_at,omitempty,omitzero"`
+
+	// ApprovedBy The key of who approved.
+	//
+	// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ApprovedBy string `json:"approved_by,omitempty,omitzero"`
+
+	// AttemptBudget Attempts of each.
+	//
+	// Examples: 2
+	AttemptBudget int `json:"attempt_budget"`
+
+	// Canaries How many are sent before anybody approves.
+	//
+	// Examples: 1
+	Canaries int `json:"canaries"`
+
+	// CanaryDeliveries The canaries with their evidence: what the receiver answered. Absent in lists and in answers to changes.
+	CanaryDeliveries []Delivery `json:"canary_deliveries,omitempty,omitzero"`
+
+	// CanaryIds The canaries.
+	CanaryIds []DeliveryIDValue `json:"canary_ids"`
+
+	// CanaryPassed They were delivered.
+	//
+	// Examples: true
+	CanaryPassed bool `json:"canary_passed"`
+
+	// CreatedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	CreatedAt Time `json:"created_at"`
+
+	// CreatedBy The key of who made it.
+	//
+	// Examples: key_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	CreatedBy string `json:"created_by"`
+
+	// Effect What was checked.
+	//
+	// Examples: order 4711 shows as shipped once, no second mail
+	Effect string `json:"effect,omitempty,omitzero"`
+
+	// EndedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	EndedAt Time `json:"ended_at,omitempty,omitzero"`
+
+	// Filter What it was made by; absent if ids were named.
+	Filter *DeadLetterFilter `json:"filter,omitempty,omitzero"`
+
+	// HeldBack Why nothing is released although it runs.
+	//
+	// Examples: its own deliveries pile up
+	HeldBack string `json:"held_back,omitempty,omitzero"`
+
+	// ID The redrive's id.
+	//
+	// Examples: rdv_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID RedriveIDValue `json:"id"`
+
+	// Ids Those that were named; absent in lists.
+	Ids []DeliveryIDValue `json:"ids,omitempty,omitzero"`
+
+	// Matched Dead letters that matched so far.
+	//
+	// Examples: 1203
+	Matched int64 `json:"matched"`
+
+	// MaxRate How many are released a second at most; absent if that is measured.
+	//
+	// Examples: 20
+	MaxRate float64 `json:"max_rate,omitempty,omitzero"`
+
+	// Planned All its members are claimed.
+	//
+	// Examples: true
+	Planned bool `json:"planned"`
+
+	// RateLimit Up to how many; absent before it runs.
+	//
+	// Examples: 20
+	RateLimit float64 `json:"rate_limit,omitempty,omitzero"`
+
+	// RatePerSecond How many are released a second now.
+	//
+	// Examples: 4
+	RatePerSecond float64 `json:"rate_per_second"`
+
+	// Reason Why, as was said.
+	//
+	// Examples: endpoint was down until 14:00, ticket 4711
+	Reason string `json:"reason"`
+
+	// Skipped Those of them that could not be had: in another redrive, or dead no longer.
+	//
+	// Examples: 3
+	Skipped int64 `json:"skipped"`
+
+	// State `planning`: its members are being claimed. `canary`: the first of them is out.
+	// `awaiting_approval`: it was delivered, and somebody is to say that its effect is right.
+	// `running`: the others are released. `paused`: by somebody, or by `guard`. `done` and `aborted`
+	// are final.
+	//
+	//
+	// Examples: awaiting_approval
+	State RedriveState `json:"state"`
+
+	// Stopped Why it is paused or aborted.
+	//
+	// Examples: 12 of its 60 results since it began to run are failures, above 10 %
+	Stopped string `json:"stopped,omitempty,omitzero"`
+
+	// StoppedAt RFC 3339 in UTC, by the clock of Redis.
+	//
+	// Examples: 2026-11-30T13:03:22.481Z
+	StoppedAt Time `json:"stopped_at,omitempty,omitzero"`
+
+	// StoppedBy The key of who did that, or `guard`.
+	//
+	// Examples: guard
+	StoppedBy string `json:"stopped_by,omitempty,omitzero"`
+
+	// Tally What has become of its members; in lists and in answers to changes only once it has ended.
+	Tally *RedriveTally `json:"tally,omitempty,omitzero"`
+
+	// Within How long each may take from its release.
+	Within Duration `json:"within"`
+}
+
+// RedriveApproval What was checked.
+type RedriveApproval struct {
+	// Effect What you have checked at the receiver, in 3 to 500 printable characters.
+	//
+	// Examples: order 4711 shows as shipped once, no second mail
+	Effect string `json:"effect"`
+}
+
+// RedriveCause How many died for it.
+type RedriveCause struct {
+	// DeadLetters How many.
+	//
+	// Examples: 1203
+	DeadLetters int64 `json:"dead_letters"`
+
+	// Reason What an attempt came to, or why a delivery is dead.
+	//
+	// Examples: http_5xx
+	Reason Outcome `json:"reason"`
+}
+
+// RedriveIDValue The redrive's id.
+//
+// Examples: rdv_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type RedriveIDValue = string
+
+// RedriveInput Which dead letters to send again, why, and how carefully. It has `filter` or `ids`.
+type RedriveInput struct {
+	// AttemptBudget Attempts of each, 1 to 10; 0 or left out is 2.
+	//
+	// Examples: 2
+	AttemptBudget int `json:"attempt_budget,omitempty,omitzero"`
+
+	// Canaries How many are sent before anybody approves, 1 to 10; 0 or left out is 1.
+	//
+	// Examples: 1
+	Canaries int `json:"canaries,omitempty,omitzero"`
+
+	// Filter All that match; `{}` is all that there are.
+	Filter *DeadLetterFilter `json:"filter,omitempty,omitzero"`
+
+	// Ids These and no others.
+	Ids []DeliveryIDValue `json:"ids,omitempty,omitzero"`
+
+	// MaxRate How many are released a second at most, from 0.01; 0 or left out is half of the head-room that is measured.
+	//
+	// Examples: 20
+	MaxRate float64 `json:"max_rate,omitempty,omitzero"`
+
+	// Reason Why, in 3 to 500 printable characters, for the audit.
+	//
+	// Examples: endpoint was down until 14:00, ticket 4711
+	Reason RedriveSentence `json:"reason"`
+
+	// Within How long each may take from its release, 1m to 720h; `0s` or left out is 24h.
+	Within Duration `json:"within,omitempty,omitzero"`
+}
+
+// RedriveList A page of redrives, newest first.
+type RedriveList struct {
+	// Data At most `limit` of them.
+	Data []Redrive `json:"data"`
+
+	// NextCursor The cursor of the next page; null after the last.
+	//
+	// Examples: c3ViXzAxSjla
+	NextCursor *string `json:"next_cursor"`
+}
+
+// RedrivePreview What a redrive would take.
+type RedrivePreview struct {
+	// AtLeast There are more than were looked at.
+	//
+	// Examples: false
+	AtLeast bool `json:"at_least"`
+
+	// ByReason How many died for what, most first.
+	ByReason []RedriveCause `json:"by_reason"`
+
+	// BySubscriber How many of each, most first; the first 20 subscribers.
+	BySubscriber []RedriveShare `json:"by_subscriber"`
+
+	// HeadRoom What could be sent beyond what arrives.
+	HeadRoom HeadRoom `json:"head_room"`
+
+	// Matching Dead letters that match. Some may be in another redrive.
+	//
+	// Examples: 1203
+	Matching int64 `json:"matching"`
+
+	// RatePerSecond Up to how many a second would be released.
+	//
+	// Examples: 20
+	RatePerSecond float64 `json:"rate_per_second"`
+
+	// Subscribers How many subscribers they are of.
+	//
+	// Examples: 1
+	Subscribers int `json:"subscribers"`
+
+	// Takes About how long the release of all would take.
+	Takes Duration `json:"takes"`
+
+	// Warnings What to think of first.
+	Warnings []string `json:"warnings"`
+}
+
+// RedriveSentence Why, in 3 to 500 printable characters, for the audit.
+//
+// Examples: endpoint was down until 14:00, ticket 4711
+type RedriveSentence = string
+
+// RedriveShare A subscriber's part.
+type RedriveShare struct {
+	// DeadLetters How many are its.
+	//
+	// Examples: 1203
+	DeadLetters int64 `json:"dead_letters"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+}
+
+// RedriveState `planning`: its members are being claimed. `canary`: the first of them is out.
+// `awaiting_approval`: it was delivered, and somebody is to say that its effect is right.
+// `running`: the others are released. `paused`: by somebody, or by `guard`. `done` and `aborted`
+// are final.
+//
+// Examples: awaiting_approval
+type RedriveState = redrive.State
+
+// RedriveStop Why.
+type RedriveStop struct {
+	// Reason Why, in 3 to 500 printable characters, for the audit.
+	//
+	// Examples: endpoint was down until 14:00, ticket 4711
+	Reason RedriveSentence `json:"reason"`
+}
+
+// RedriveTally What has become of its members.
+type RedriveTally struct {
+	// Cancelled Released and cancelled.
+	//
+	// Examples: 0
+	Cancelled int64 `json:"cancelled"`
+
+	// Claimed Those that it was made of.
+	//
+	// Examples: 1200
+	Claimed int64 `json:"claimed"`
+
+	// Dead Released and dead again.
+	//
+	// Examples: 1
+	Dead int64 `json:"dead"`
+
+	// Delivered Released and delivered.
+	//
+	// Examples: 295
+	Delivered int64 `json:"delivered"`
+
+	// LetGo Given back unreleased, as by an abort.
+	//
+	// Examples: 0
+	LetGo int64 `json:"let_go"`
+
+	// Out Those that are on their way: released, and not ended.
+	//
+	// Examples: 4
+	Out int64 `json:"out"`
+
+	// Over Left before they were released: delivered late after all, or their subscriber was deleted.
+	//
+	// Examples: 0
+	Over int64 `json:"over"`
+
+	// Released Those that have been.
+	//
+	// Examples: 300
+	Released int64 `json:"released"`
+
+	// Waiting Those that are yet to be released.
+	//
+	// Examples: 900
+	Waiting int64 `json:"waiting"`
+}
 
 // RetryInput Why; all of it may be left out.
 type RetryInput struct {
@@ -1351,6 +1832,62 @@ type Self struct {
 	// Examples: producer
 	Role Role `json:"role"`
 }
+
+// SentEvent The event, as its payload tells of it.
+type SentEvent struct {
+	// Attributes What subscribers filter on; at most 16 names.
+	//
+	// Examples: {"carrier":"dhl","seller_id":"s_1042"}
+	Attributes Attributes `json:"attributes"`
+
+	// ID The producer's own id of the event, or the one given at ingest.
+	//
+	// Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	ID EventIDValue `json:"id"`
+
+	// OccurredAt When it happened
+	//
+	// Examples: 2026-11-30T14:03:22+01:00
+	OccurredAt string `json:"occurred_at"`
+
+	// ShipmentID The shipment that it is about.
+	//
+	// Examples: shp_8842017
+	ShipmentID string `json:"shipment_id"`
+
+	// Type Its type.
+	//
+	// Examples: shipment.delivered
+	Type string `json:"type"`
+}
+
+// SentPayload The body of every attempt, byte for byte; absent if it is kept no more.
+type SentPayload struct {
+	// Bytes How many there are.
+	//
+	// Examples: 29
+	Bytes int `json:"bytes"`
+
+	// Content The bytes.
+	//
+	// Examples: {"type":"shipment.delivered"}
+	Content string `json:"content"`
+
+	// Encoding How `content` is to be read.
+	//
+	// Examples: utf8
+	Encoding SentPayloadEncoding `json:"encoding"`
+
+	// Truncated Only the first 384 KiB are here.
+	//
+	// Examples: false
+	Truncated bool `json:"truncated"`
+}
+
+// SentPayloadEncoding How `content` is to be read.
+//
+// Examples: utf8
+type SentPayloadEncoding string
 
 // Subscriber A subscriber as it stands. Its secrets are never shown again.
 type Subscriber struct {
@@ -1624,6 +2161,9 @@ type SubscriberStatus struct {
 	Waiting Waiting `json:"waiting"`
 }
 
+// Terms What held for an attempt. Kept with the one that a delivery died of.
+type Terms = delivery.Terms
+
 // TestInput What to send; all of it may be left out.
 //
 // Examples: {"data":{"tracking_number":"00340434161094042557"},"type":"shipment.delivered"}
@@ -1690,10 +2230,23 @@ type ClassQuery = Class
 // Cursor defines model for Cursor.
 type Cursor = string
 
+// DeadClassQuery One of the server's configured classes; selects the age objective. The first class if left out.
+//
+// Examples: standard
+type DeadClassQuery = Class
+
+// DeathQuery What an attempt came to, or why a delivery is dead.
+//
+// Examples: http_5xx
+type DeathQuery = Outcome
+
 // DeliveryID Derived from the event and the subscriber; the same for ever.
 //
 // Examples: dlv_3f9a7k2m4n6p8q0r1s3t5v70
 type DeliveryID = DeliveryIDValue
+
+// DryRun defines model for DryRun.
+type DryRun = string
 
 // EventID The producer's own id of the event, or the one given at ingest.
 //
@@ -1704,6 +2257,11 @@ type EventID = EventIDValue
 //
 // Examples: evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 type EventIDQuery = EventIDValue
+
+// EventTypeQuery Dotted words of a-z 0-9 _ -, from the general to the particular.
+//
+// Examples: shipment.delivered
+type EventTypeQuery = EventType
 
 // IfMatch Examples: "3", "3", "4", *
 type IfMatch = string
@@ -1724,8 +2282,21 @@ type Limit = int
 // ListState defines model for ListState.
 type ListState string
 
+// OutcomeQuery What an attempt came to, or why a delivery is dead.
+//
+// Examples: http_5xx
+type OutcomeQuery = Outcome
+
 // Reason Examples: endpoint moved, ticket 4711
 type Reason = string
+
+// RedriveID The redrive's id.
+//
+// Examples: rdv_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+type RedriveID = RedriveIDValue
+
+// SinceQuery Examples: 2026-11-30T13:03:22Z
+type SinceQuery = string
 
 // SubscriberID The subscriber's id.
 //
@@ -1739,6 +2310,9 @@ type SubscriberIDQuery = SubscriberIDValue
 
 // TargetQuery Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 type TargetQuery = string
+
+// UntilQuery Examples: 2026-11-30T14:00:00Z
+type UntilQuery = string
 
 // Wait defines model for Wait.
 type Wait = int
@@ -1787,10 +2361,11 @@ type UnsupportedMediaType = Problem
 
 // ListAuditParams defines parameters for ListAudit.
 type ListAuditParams struct {
-	// Action Only this operation, by its `operationId`.
+	// Action Only this operation, by its `operationId`; `awaitRedriveApproval` and `endRedrive` are what a
+	// redrive comes to by itself.
 	Action ActionQuery `form:"action,omitempty" json:"action,omitempty,omitzero"`
 
-	// Target Only what was done to this subscriber, delivery or key, by its id.
+	// Target Only what was done to this subscriber, delivery, redrive or key, by its id.
 	Target TargetQuery `form:"target,omitempty" json:"target,omitempty,omitzero"`
 
 	// KeyID Only what was done with this key.
@@ -1808,11 +2383,35 @@ type ListDeadLettersParams struct {
 	// SubscriberID Only this subscriber's.
 	SubscriberID SubscriberIDQuery `form:"subscriber_id,omitempty" json:"subscriber_id,omitempty,omitzero"`
 
+	// Class Only those of subscribers that are of this class now; of one that was deleted none is.
+	Class DeadClassQuery `form:"class,omitempty" json:"class,omitempty,omitzero"`
+
+	// Outcome Only those whose last attempt came to this.
+	Outcome OutcomeQuery `form:"outcome,omitempty" json:"outcome,omitempty,omitzero"`
+
+	// Reason Only those that died for this.
+	Reason DeathQuery `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
+
+	// Type Only those of events of exactly this type.
+	Type EventTypeQuery `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Since Only those that died then or later. In RFC 3339, its `+` written as `%2B`.
+	Since SinceQuery `form:"since,omitempty" json:"since,omitempty,omitzero"`
+
+	// Until Only those that died before then. In RFC 3339, its `+` written as `%2B`.
+	Until UntilQuery `form:"until,omitempty" json:"until,omitempty,omitzero"`
+
 	// Limit How many to answer at most.
 	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
 
 	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// DiscardDeadLettersParams defines parameters for DiscardDeadLetters.
+type DiscardDeadLettersParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
 // ListDeliveriesParams defines parameters for ListDeliveries.
@@ -1865,6 +2464,48 @@ type CreateKeyParams struct {
 
 // RevokeKeyParams defines parameters for RevokeKey.
 type RevokeKeyParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// ListRedrivesParams defines parameters for ListRedrives.
+type ListRedrivesParams struct {
+	// Limit How many to answer at most.
+	Limit *Limit `form:"limit,omitempty" json:"limit,omitempty"`
+
+	// Cursor The `next_cursor` of the page before. Opaque; do not build one.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// CreateRedriveParams defines parameters for CreateRedrive.
+type CreateRedriveParams struct {
+	// DryRun true says what it would take, and changes nothing.
+	DryRun DryRun `form:"dry_run,omitempty" json:"dry_run,omitempty,omitzero"`
+
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// AbortRedriveParams defines parameters for AbortRedrive.
+type AbortRedriveParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// ApproveRedriveParams defines parameters for ApproveRedrive.
+type ApproveRedriveParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// PauseRedriveParams defines parameters for PauseRedrive.
+type PauseRedriveParams struct {
+	// FanoutReason Why, for the audit, in at most 200 printable characters.
+	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
+}
+
+// ResumeRedriveParams defines parameters for ResumeRedrive.
+type ResumeRedriveParams struct {
 	// FanoutReason Why, for the audit, in at most 200 printable characters.
 	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
@@ -1955,6 +2596,9 @@ type TestSubscriberParams struct {
 	FanoutReason Reason `json:"Fanout-Reason,omitempty,omitzero"`
 }
 
+// DiscardDeadLettersJSONRequestBody defines body for DiscardDeadLetters for application/json ContentType.
+type DiscardDeadLettersJSONRequestBody = DiscardInput
+
 // CancelDeliveryJSONRequestBody defines body for CancelDelivery for application/json ContentType.
 type CancelDeliveryJSONRequestBody = CancelInput
 
@@ -1969,6 +2613,18 @@ type PostEventBatchJSONRequestBody = EventBatch
 
 // CreateKeyJSONRequestBody defines body for CreateKey for application/json ContentType.
 type CreateKeyJSONRequestBody = NewKey
+
+// CreateRedriveJSONRequestBody defines body for CreateRedrive for application/json ContentType.
+type CreateRedriveJSONRequestBody = RedriveInput
+
+// AbortRedriveJSONRequestBody defines body for AbortRedrive for application/json ContentType.
+type AbortRedriveJSONRequestBody = RedriveStop
+
+// ApproveRedriveJSONRequestBody defines body for ApproveRedrive for application/json ContentType.
+type ApproveRedriveJSONRequestBody = RedriveApproval
+
+// PauseRedriveJSONRequestBody defines body for PauseRedrive for application/json ContentType.
+type PauseRedriveJSONRequestBody = RedriveStop
 
 // CreateSubscriberJSONRequestBody defines body for CreateSubscriber for application/json ContentType.
 type CreateSubscriberJSONRequestBody = SubscriberInput
@@ -2017,6 +2673,12 @@ type ServerInterface interface {
 	// ListDeadLetters List dead letters, newest first
 	// (GET /v1/dead-letters)
 	ListDeadLetters(w http.ResponseWriter, r *http.Request, params ListDeadLettersParams)
+	// DiscardDeadLetters Forget dead letters
+	// (POST /v1/dead-letters/discard)
+	DiscardDeadLetters(w http.ResponseWriter, r *http.Request, params DiscardDeadLettersParams)
+	// GetDeadLetter Get a dead letter with all that is known of it
+	// (GET /v1/dead-letters/{delivery_id})
+	GetDeadLetter(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID)
 	// ListDeliveries List deliveries
 	// (GET /v1/deliveries)
 	ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams)
@@ -2056,6 +2718,27 @@ type ServerInterface interface {
 	// GetOnCall What on-call looks at
 	// (GET /v1/oncall)
 	GetOnCall(w http.ResponseWriter, r *http.Request)
+	// ListRedrives List redrives, newest first
+	// (GET /v1/redrives)
+	ListRedrives(w http.ResponseWriter, r *http.Request, params ListRedrivesParams)
+	// CreateRedrive Redrive dead letters
+	// (POST /v1/redrives)
+	CreateRedrive(w http.ResponseWriter, r *http.Request, params CreateRedriveParams)
+	// GetRedrive Get a redrive with its tally and its canaries
+	// (GET /v1/redrives/{redrive_id})
+	GetRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID)
+	// AbortRedrive End it
+	// (POST /v1/redrives/{redrive_id}/abort)
+	AbortRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params AbortRedriveParams)
+	// ApproveRedrive Let the others go after the canary
+	// (POST /v1/redrives/{redrive_id}/approve)
+	ApproveRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params ApproveRedriveParams)
+	// PauseRedrive Stop the release
+	// (POST /v1/redrives/{redrive_id}/pause)
+	PauseRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params PauseRedriveParams)
+	// ResumeRedrive Go on where it was paused
+	// (POST /v1/redrives/{redrive_id}/resume)
+	ResumeRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params ResumeRedriveParams)
 	// ListSubscribers List subscribers
 	// (GET /v1/subscribers)
 	ListSubscribers(w http.ResponseWriter, r *http.Request, params ListSubscribersParams)
@@ -2161,6 +2844,18 @@ func (_ Unimplemented) ListDeadLetters(w http.ResponseWriter, r *http.Request, p
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
+// DiscardDeadLetters Forget dead letters
+// (POST /v1/dead-letters/discard)
+func (_ Unimplemented) DiscardDeadLetters(w http.ResponseWriter, r *http.Request, params DiscardDeadLettersParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetDeadLetter Get a dead letter with all that is known of it
+// (GET /v1/dead-letters/{delivery_id})
+func (_ Unimplemented) GetDeadLetter(w http.ResponseWriter, r *http.Request, deliveryID DeliveryID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
 // ListDeliveries List deliveries
 // (GET /v1/deliveries)
 func (_ Unimplemented) ListDeliveries(w http.ResponseWriter, r *http.Request, params ListDeliveriesParams) {
@@ -2236,6 +2931,48 @@ func (_ Unimplemented) GetKey(w http.ResponseWriter, r *http.Request, keyID KeyI
 // GetOnCall What on-call looks at
 // (GET /v1/oncall)
 func (_ Unimplemented) GetOnCall(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ListRedrives List redrives, newest first
+// (GET /v1/redrives)
+func (_ Unimplemented) ListRedrives(w http.ResponseWriter, r *http.Request, params ListRedrivesParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// CreateRedrive Redrive dead letters
+// (POST /v1/redrives)
+func (_ Unimplemented) CreateRedrive(w http.ResponseWriter, r *http.Request, params CreateRedriveParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// GetRedrive Get a redrive with its tally and its canaries
+// (GET /v1/redrives/{redrive_id})
+func (_ Unimplemented) GetRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// AbortRedrive End it
+// (POST /v1/redrives/{redrive_id}/abort)
+func (_ Unimplemented) AbortRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params AbortRedriveParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ApproveRedrive Let the others go after the canary
+// (POST /v1/redrives/{redrive_id}/approve)
+func (_ Unimplemented) ApproveRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params ApproveRedriveParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// PauseRedrive Stop the release
+// (POST /v1/redrives/{redrive_id}/pause)
+func (_ Unimplemented) PauseRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params PauseRedriveParams) {
+	w.WriteHeader(http.StatusNotImplemented)
+}
+
+// ResumeRedrive Go on where it was paused
+// (POST /v1/redrives/{redrive_id}/resume)
+func (_ Unimplemented) ResumeRedrive(w http.ResponseWriter, r *http.Request, redriveID RedriveID, params ResumeRedriveParams) {
 	w.WriteHeader(http.StatusNotImplemented)
 }
 
@@ -2559,6 +3296,84 @@ func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *htt
 		return
 	}
 
+	// ------------- Optional query parameter "class" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "class", r.URL.Query(), &params.Class, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "class"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "class", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "outcome" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "outcome", r.URL.Query(), &params.Outcome, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "outcome"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "outcome", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "reason" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "reason", r.URL.Query(), &params.Reason, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "reason"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "reason", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "type" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "type", r.URL.Query(), &params.Type, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "type"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "type", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "since" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "since", r.URL.Query(), &params.Since, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "since"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "since", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "until" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "until", r.URL.Query(), &params.Until, runtime.BindQueryParameterOptions{Type: "string", Format: "date-time"})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "until"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "until", Err: err})
+		}
+		return
+	}
+
 	// ------------- Optional query parameter "limit" -------------
 
 	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
@@ -2587,6 +3402,73 @@ func (siw *ServerInterfaceWrapper) ListDeadLetters(w http.ResponseWriter, r *htt
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.ListDeadLetters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// DiscardDeadLetters operation middleware
+func (siw *ServerInterfaceWrapper) DiscardDeadLetters(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params DiscardDeadLettersParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.DiscardDeadLetters(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetDeadLetter operation middleware
+func (siw *ServerInterfaceWrapper) GetDeadLetter(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "delivery_id" -------------
+	var deliveryID DeliveryID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "delivery_id", chi.URLParam(r, "delivery_id"), &deliveryID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "delivery_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetDeadLetter(w, r, deliveryID)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3043,6 +3925,332 @@ func (siw *ServerInterfaceWrapper) GetOnCall(w http.ResponseWriter, r *http.Requ
 
 	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		siw.Handler.GetOnCall(w, r)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ListRedrives operation middleware
+func (siw *ServerInterfaceWrapper) ListRedrives(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ListRedrivesParams
+
+	// ------------- Optional query parameter "limit" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "limit", r.URL.Query(), &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "limit"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "limit", Err: err})
+		}
+		return
+	}
+
+	// ------------- Optional query parameter "cursor" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "cursor", r.URL.Query(), &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "cursor"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "cursor", Err: err})
+		}
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ListRedrives(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// CreateRedrive operation middleware
+func (siw *ServerInterfaceWrapper) CreateRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params CreateRedriveParams
+
+	// ------------- Optional query parameter "dry_run" -------------
+
+	err = runtime.BindQueryParameterWithOptions("form", true, false, "dry_run", r.URL.Query(), &params.DryRun, runtime.BindQueryParameterOptions{Type: "string", Format: ""})
+	if err != nil {
+		var requiredError *runtime.RequiredParameterError
+		if errors.As(err, &requiredError) {
+			siw.ErrorHandlerFunc(w, r, &RequiredParamError{ParamName: "dry_run"})
+		} else {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "dry_run", Err: err})
+		}
+		return
+	}
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.CreateRedrive(w, r, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// GetRedrive operation middleware
+func (siw *ServerInterfaceWrapper) GetRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "redrive_id" -------------
+	var redriveID RedriveID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "redrive_id", chi.URLParam(r, "redrive_id"), &redriveID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "redrive_id", Err: err})
+		return
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.GetRedrive(w, r, redriveID)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// AbortRedrive operation middleware
+func (siw *ServerInterfaceWrapper) AbortRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "redrive_id" -------------
+	var redriveID RedriveID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "redrive_id", chi.URLParam(r, "redrive_id"), &redriveID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "redrive_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params AbortRedriveParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.AbortRedrive(w, r, redriveID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ApproveRedrive operation middleware
+func (siw *ServerInterfaceWrapper) ApproveRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "redrive_id" -------------
+	var redriveID RedriveID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "redrive_id", chi.URLParam(r, "redrive_id"), &redriveID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "redrive_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ApproveRedriveParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ApproveRedrive(w, r, redriveID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// PauseRedrive operation middleware
+func (siw *ServerInterfaceWrapper) PauseRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "redrive_id" -------------
+	var redriveID RedriveID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "redrive_id", chi.URLParam(r, "redrive_id"), &redriveID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "redrive_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params PauseRedriveParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.PauseRedrive(w, r, redriveID, params)
+	}))
+
+	for _, middleware := range siw.HandlerMiddlewares {
+		handler = middleware(handler)
+	}
+
+	handler.ServeHTTP(w, r)
+}
+
+// ResumeRedrive operation middleware
+func (siw *ServerInterfaceWrapper) ResumeRedrive(w http.ResponseWriter, r *http.Request) {
+
+	var err error
+	_ = err
+
+	// ------------- Path parameter "redrive_id" -------------
+	var redriveID RedriveID
+
+	err = runtime.BindStyledParameterWithOptions("simple", "redrive_id", chi.URLParam(r, "redrive_id"), &redriveID, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "", ValueIsUnescaped: r.URL.RawPath == ""})
+	if err != nil {
+		siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "redrive_id", Err: err})
+		return
+	}
+
+	// Parameter object where we will unmarshal all parameters from the context
+	var params ResumeRedriveParams
+
+	headers := r.Header
+
+	// ------------- Optional header parameter "Fanout-Reason" -------------
+	if valueList, found := headers[http.CanonicalHeaderKey("Fanout-Reason")]; found {
+		var FanoutReason Reason
+		n := len(valueList)
+		if n != 1 {
+			siw.ErrorHandlerFunc(w, r, &TooManyValuesForParamError{ParamName: "Fanout-Reason", Count: n})
+			return
+		}
+
+		err = runtime.BindStyledParameterWithOptions("simple", "Fanout-Reason", valueList[0], &FanoutReason, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationHeader, Explode: false, Required: false, Type: "string", Format: ""})
+		if err != nil {
+			siw.ErrorHandlerFunc(w, r, &InvalidParamFormatError{ParamName: "Fanout-Reason", Err: err})
+			return
+		}
+
+		params.FanoutReason = FanoutReason
+
+	}
+
+	handler := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		siw.Handler.ResumeRedrive(w, r, redriveID, params)
 	}))
 
 	for _, middleware := range siw.HandlerMiddlewares {
@@ -3795,6 +5003,12 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 		r.Get(options.BaseURL+"/v1/dead-letters", wrapper.ListDeadLetters)
 	})
 	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/dead-letters/{delivery_id}", wrapper.GetDeadLetter)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/dead-letters/discard", wrapper.DiscardDeadLetters)
+	})
+	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/deliveries", wrapper.ListDeliveries)
 	})
 	r.Group(func(r chi.Router) {
@@ -3832,6 +5046,27 @@ func HandlerWithOptions(si ServerInterface, options ChiServerOptions) http.Handl
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/oncall", wrapper.GetOnCall)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/redrives", wrapper.ListRedrives)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/redrives", wrapper.CreateRedrive)
+	})
+	r.Group(func(r chi.Router) {
+		r.Get(options.BaseURL+"/v1/redrives/{redrive_id}", wrapper.GetRedrive)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/redrives/{redrive_id}/abort", wrapper.AbortRedrive)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/redrives/{redrive_id}/approve", wrapper.ApproveRedrive)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/redrives/{redrive_id}/pause", wrapper.PauseRedrive)
+	})
+	r.Group(func(r chi.Router) {
+		r.Post(options.BaseURL+"/v1/redrives/{redrive_id}/resume", wrapper.ResumeRedrive)
 	})
 	r.Group(func(r chi.Router) {
 		r.Get(options.BaseURL+"/v1/subscribers", wrapper.ListSubscribers)

@@ -169,7 +169,7 @@ func (s *server) listAudit(ctx context.Context, w http.ResponseWriter, r *http.R
 	if err != nil {
 		return err
 	}
-	if _, known := roles[p.Action]; r.URL.Query().Has("action") && !known {
+	if _, known := roles[p.Action]; r.URL.Query().Has("action") && !known && !byItself(p.Action) {
 		return badParameter(ProblemCodeInvalidParameter, "action", "is not an operationId of this API, such as pauseSubscriber")
 	}
 	if err := checkFilters(r, map[string]string{"target": p.Target, "key_id": p.KeyID}); err != nil {

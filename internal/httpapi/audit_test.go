@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/fanout/fanout/internal/access"
+	"github.com/fanout/fanout/internal/delivery"
 )
 
 // Each operation that changes something leaves one entry: who, what, why, and what it
@@ -39,6 +40,12 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		{"testSubscriber", "POST", path + "/test", "", k.mine.ID, access.Subscriber, expected{"", `"type":"fanout.test"`}},
 		{"retryDelivery", "POST", "/v1/deliveries/" + spare + "/retry", "", spare, access.Operator, expected{`"state":"scheduled"`, `"next_attempt_at":"`}},
 		{"cancelDelivery", "POST", "/v1/deliveries/" + spare + "/cancel", `{"reason":"from the body"}`, spare, access.Subscriber, expected{`"state":"scheduled"`, `"state":"cancelled"`}},
+		{"discardDeadLetters", "POST", "/v1/dead-letters/discard", `{"ids":["` + k.bury("evt_buried") + `"],"reason":"from the body"}`, delivery.NewID("evt_buried", "sub_1"), access.Operator, expected{`"dead_letters":1`, ""}},
+		{"createRedrive", "POST", "/v1/redrives", `{"filter":{"reason":"exhausted"},"reason":"from the body"}`, "", access.Operator, expected{"", `"filter":{"reason":"exhausted"}`}},
+		{"approveRedrive", "POST", k.waiting() + "/approve", `{"effect":"from the body"}`, k.lastRedrive(), access.Operator, expected{`"awaiting_approval"`, `"effect":"from the body"`}},
+		{"pauseRedrive", "POST", "/v1/redrives/" + k.lastRedrive() + "/pause", `{"reason":"from the body"}`, k.lastRedrive(), access.Operator, expected{`"running"`, `"paused"`}},
+		{"resumeRedrive", "POST", "/v1/redrives/" + k.lastRedrive() + "/resume", "", k.lastRedrive(), access.Operator, expected{`"paused"`, `"running"`}},
+		{"abortRedrive", "POST", "/v1/redrives/" + k.lastRedrive() + "/abort", `{"reason":"from the body"}`, k.lastRedrive(), access.Operator, expected{`"running"`, `"aborted"`}},
 		{"createKey", "POST", "/v1/keys", `{"name":"n","role":"producer","rate_per_second":5}`, "", access.Admin, expected{"", `"rate_per_second":5`}},
 		{"revokeKey", "DELETE", "/v1/keys/" + k.ids[access.Viewer], "", k.ids[access.Viewer], access.Admin, expected{`"role":"viewer"`, `"revoked_at":"`}},
 		{"deleteSubscriber", "DELETE", path, "", k.mine.ID, access.Subscriber, expected{`"account":"acc_1"`, ""}},
@@ -53,7 +60,7 @@ func TestEveryChangeIsAudited(t *testing.T) {
 		}
 		e := k.newest()
 		wantReason := "because of 4711"
-		if c.action == "cancelDelivery" {
+		if strings.Contains(c.body, "from the body") {
 			wantReason = "from the body"
 		}
 		if e.Action != c.action || e.Actor.ID != k.ids[c.role] || e.Actor.Role != Role(c.role) || e.Reason != wantReason ||

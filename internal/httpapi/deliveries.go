@@ -152,42 +152,6 @@ func (s *server) deliveriesOfEvent(r *http.Request, p ListDeliveriesParams, limi
 	return DeliveryList{Data: deliveryViews(ds), NextCursor: next}, nil
 }
 
-// ListDeadLetters shows dead letters, newest first.
-func (s *server) ListDeadLetters(w http.ResponseWriter, r *http.Request, p ListDeadLettersParams) {
-	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
-		limit, err := limitOf(p.Limit)
-		if err != nil {
-			return err
-		}
-		cursor, err := opaqueCursor(r, p.Cursor)
-		if err != nil {
-			return err
-		}
-		// All dead letters have one order, and no account has one of its own.
-		_, isBound := bound(r.Context())
-		if named := r.URL.Query().Has("subscriber_id"); named {
-			err = s.mayList(r, p.SubscriberID)
-		} else if isBound {
-			err = badParameter(ProblemCodeInvalidParameter, "subscriber_id", "is needed: a key of role subscriber lists the dead letters of one of its own")
-		}
-		if err != nil {
-			return err
-		}
-		dead, next, err := s.deps.Deliveries.DeadLettersPage(r.Context(), p.SubscriberID, cursor, limit)
-		if errors.Is(err, schedule.ErrCursor) {
-			return badCursor()
-		}
-		if err != nil {
-			return fmt.Errorf("list dead letters: %w", err)
-		}
-		out := DeadLetterList{Data: make([]DeadLetter, 0, len(dead)), NextCursor: nextCursor(next)}
-		for _, d := range dead {
-			out.Data = append(out.Data, DeadLetter{Reason: d.Reason, Delivery: evidenceView(d)})
-		}
-		return writeJSON(w, http.StatusOK, out)
-	})
-}
-
 func deliveryViews(ds []delivery.Delivery) []Delivery {
 	out := make([]Delivery, 0, len(ds))
 	for _, d := range ds {
@@ -199,6 +163,9 @@ func deliveryViews(ds []delivery.Delivery) []Delivery {
 // evidenceView is a delivery with its attempts.
 func evidenceView(d schedule.Evidence) Delivery {
 	out := deliveryView(d.Delivery)
+	if d.State == delivery.Dead {
+		out.Reason = d.Reason
+	}
 	out.Evidence = make([]Attempt, 0, len(d.History))
 	for _, a := range d.History {
 		out.Evidence = append(out.Evidence, attemptView(a))
@@ -224,7 +191,7 @@ func deliveryView(d delivery.Delivery) Delivery {
 }
 
 func attemptView(a delivery.Attempt) Attempt {
-	return Attempt{
+	out := Attempt{
 		Attempt: a.Number, DeliveryCount: a.Fence,
 		StartedAt: time.UnixMilli(a.StartedAt).UTC(), Duration: milliseconds(a.Duration),
 		Outcome: a.Outcome, Status: a.Status,
@@ -232,6 +199,13 @@ func attemptView(a delivery.Attempt) Attempt {
 		RetryAfter: milliseconds(a.RetryAfter),
 		Worker:     a.Worker, Version: a.Version, TraceID: a.TraceID,
 	}
+	if a.Phases != nil {
+		out.Phases = *a.Phases
+	}
+	if a.Terms != nil {
+		out.Terms = *a.Terms
+	}
+	return out
 }
 
 func milliseconds(ms int64) delivery.Duration {

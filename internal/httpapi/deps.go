@@ -11,6 +11,7 @@ import (
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 )
@@ -72,13 +73,46 @@ type Views interface {
 // opaque, "" at the beginning and at the end; one that is none of the list's MUST be
 // schedule.ErrCursor.
 type Deliveries interface {
+	DeadLetters
 	ListDeliveries(ctx context.Context, q schedule.DeliveryQuery, after string, limit int) ([]delivery.Delivery, string, error)
-	// DeadLettersPage MUST be newest first; of all subscribers if the id is "".
-	DeadLettersPage(ctx context.Context, subscriberID, after string, limit int) ([]schedule.Evidence, string, error)
 	// RetryNow MUST return schedule.ErrNotScheduled for one that is leased or final.
 	RetryNow(ctx context.Context, id string) (delivery.Delivery, error)
 	// CancelDelivery MUST return schedule.ErrFinal for one that is delivered or dead.
 	CancelDelivery(ctx context.Context, id string) (delivery.Delivery, error)
+}
+
+// DeadLetters is the part of Deliveries about those that are dead.
+type DeadLetters interface {
+	// DeadLettersPage MUST be newest first; of all subscribers if the id is "".
+	DeadLettersPage(ctx context.Context, subscriberID, after string, limit int) ([]schedule.Evidence, string, error)
+	// Pinned MUST return the payload that a dead letter keeps, or schedule.ErrNotFound.
+	Pinned(ctx context.Context, subscriberID, eventID string) (schedule.Body, error)
+	// CohortOf MUST return the redrive that has a dead letter, "" if none has.
+	CohortOf(ctx context.Context, id string) (string, error)
+	// Discard MUST return a result for each id, in their order, and leave what a redrive
+	// has.
+	Discard(ctx context.Context, ids []string) ([]schedule.ClaimResult, error)
+}
+
+// Redrives makes redrives and steers them; *redrive.Service is one. Its errors are
+// *redrive.InvalidError, redrive.ErrNotFound, redrive.ErrState, redrive.ErrTooMany and
+// schedule.ErrUnavailable.
+type Redrives interface { //nolint:interfacebloat // it is one thing: all that can be done with a redrive
+	RedriveReads
+	Create(ctx context.Context, o redrive.Order, by string) (redrive.Cohort, error)
+	Approve(ctx context.Context, id, by, effect string) (redrive.Cohort, error)
+	Pause(ctx context.Context, id, by, why string) (redrive.Cohort, error)
+	Resume(ctx context.Context, id string) (redrive.Cohort, error)
+	Abort(ctx context.Context, id, by, why string) (redrive.Cohort, error)
+}
+
+// RedriveReads is the part of Redrives that changes nothing.
+type RedriveReads interface {
+	Preview(ctx context.Context, o redrive.Order) (redrive.Preview, error)
+	Get(ctx context.Context, id string) (redrive.View, error)
+	// List MUST be newest first, from the first that was made before the given one; fewer
+	// than limit are the last.
+	List(ctx context.Context, before string, limit int) ([]redrive.Cohort, error)
 }
 
 // Gate says who asks; *access.Gate is one.
@@ -117,6 +151,8 @@ type Deps struct {
 	Subscribers Subscribers
 	Views       Views
 	Deliveries  Deliveries
+	// Redrives, or nil for a server that has none.
+	Redrives Redrives
 	// Gate, or nil for a server that is open to whoever reaches it by loopback.
 	Gate Gate
 	// NeverOpen has the server ask for a key even while there is none: it is to be

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,7 +110,8 @@ func (f *fakeViews) Standings(_ context.Context, ids []string) ([]schedule.Stand
 	return out, f.err
 }
 
-// of are the deliveries of a subscriber ("" for all) that fit, by event id.
+// of are the deliveries of a subscriber ("" for all) that fit: the last to end first,
+// then by event id.
 func (f *fakeViews) of(subscriberID string, fits func(delivery.State) bool) []schedule.Evidence {
 	var out []schedule.Evidence
 	for _, d := range f.deliveries {
@@ -118,7 +120,7 @@ func (f *fakeViews) of(subscriberID string, fits func(delivery.State) bool) []sc
 		}
 	}
 	slices.SortFunc(out, func(a, b schedule.Evidence) int {
-		return strings.Compare(a.EventID+a.SubscriberID, b.EventID+b.SubscriberID)
+		return cmp.Or(b.EndedAt.Compare(a.EndedAt), strings.Compare(a.EventID+a.SubscriberID, b.EventID+b.SubscriberID))
 	})
 	return out
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 )
@@ -58,6 +59,8 @@ var kinds = map[ProblemCode]struct {
 	ProblemCodeVersionConflict:      {http.StatusConflict, "Changed at the same moment"},
 	ProblemCodeNotScheduled:         {http.StatusConflict, "Not scheduled"},
 	ProblemCodeAlreadyFinal:         {http.StatusConflict, "Already final"},
+	ProblemCodeRedriveState:         {http.StatusConflict, "The redrive is in another state"},
+	ProblemCodeTooManyRedrives:      {http.StatusConflict, "Too many redrives"},
 	ProblemCodeTooManySecrets:       {http.StatusConflict, "Too many secrets"},
 	ProblemCodePreconditionFailed:   {http.StatusPreconditionFailed, "Changed meanwhile"},
 	ProblemCodeBodyTooLarge:         {http.StatusRequestEntityTooLarge, "Body too large"},
@@ -132,6 +135,7 @@ func judge(r *http.Request, err error) *failure {
 	var post *ingest.Invalid
 	var draft *subscriber.Invalid
 	var key *access.Invalid
+	var order *redrive.InvalidError
 	switch {
 	case errors.As(err, &post):
 		f := fail(ProblemCodeInvalidRequest, "The event was not accepted; errors says what to change.")
@@ -148,6 +152,12 @@ func judge(r *http.Request, err error) *failure {
 	case errors.As(err, &key):
 		f := fail(ProblemCodeInvalidRequest, "No key was made; errors says what to correct.")
 		for _, e := range key.Fields {
+			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
+		}
+		return f
+	case errors.As(err, &order):
+		f := fail(ProblemCodeInvalidRequest, "Nothing was changed; errors says what to correct.")
+		for _, e := range order.Problems {
 			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
 		}
 		return f

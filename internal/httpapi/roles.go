@@ -30,6 +30,13 @@ var roles = map[string][]access.Role{
 	"retryDelivery":   {access.Subscriber, access.Operator},
 	"cancelDelivery":  {access.Subscriber, access.Operator},
 	"listDeadLetters": {access.Subscriber, access.Viewer, access.Operator},
+	"getDeadLetter":   {access.Subscriber, access.Viewer, access.Operator},
+
+	"discardDeadLetters": {access.Operator},
+
+	"createRedrive": {access.Operator}, "approveRedrive": {access.Operator}, "pauseRedrive": {access.Operator},
+	"resumeRedrive": {access.Operator}, "abortRedrive": {access.Operator},
+	"listRedrives": onCall, "getRedrive": onCall,
 
 	"createSubscriber":   {access.Subscriber},
 	"listSubscribers":    {access.Subscriber, access.Viewer, access.Operator},

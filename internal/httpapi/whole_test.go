@@ -15,6 +15,7 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/oncall"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/fanout/fanout/internal/subscriber/subtest"
@@ -25,7 +26,8 @@ import (
 func whole(t *testing.T) (r *rig, engine *schedule.Engine, stopRedis func()) {
 	t.Helper()
 	mini := redistest.Mini(t)
-	engine, err := schedule.Open(t.Context(), redistest.Client(t, mini.Addr()), schedule.Options{})
+	rdb := redistest.Client(t, mini.Addr())
+	engine, err := schedule.Open(t.Context(), rdb, schedule.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,10 +44,21 @@ func whole(t *testing.T) (r *rig, engine *schedule.Engine, stopRedis func()) {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = look.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
+	subs := subscriber.New(engine, subtest.AnyURL{}, nil, engine.Now)
+	redrives := redrive.New(rdb, engine, redrive.Options{
+		Every: 20 * time.Millisecond, Classes: map[string]time.Duration{"standard": time.Minute},
+		ClassOf: func(ctx context.Context, id string) (string, error) {
+			sub, err := subs.Get(ctx, id)
+			return sub.Class, err
+		},
+	})
+	moved := make(chan struct{})
+	go func() { defer close(moved); _ = redrives.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-moved })
 	r.serve(New(Deps{
 		Ingest:      ingest.New(engine, subscriber.NewDirectory(engine), ingest.Options{Logger: log}),
-		Subscribers: subscriber.New(engine, subtest.AnyURL{}, nil, engine.Now),
-		Views:       engine, Deliveries: engine,
+		Subscribers: subs, Redrives: redrives,
+		Views: engine, Deliveries: engine,
 		OnCallJSON: look.JSON(), OnCallPage: look.Page(), OnCallEvents: look.Events(),
 		Metrics: promhttp.HandlerFor(reg, promhttp.HandlerOpts{EnableOpenMetrics: true}),
 		Ready:   engine.Ping, Logger: log,

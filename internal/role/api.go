@@ -21,6 +21,7 @@ import (
 	"github.com/fanout/fanout/internal/httpapi"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/oncall"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/seal"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -36,7 +37,8 @@ type Parts struct {
 	Tracer   trace.TracerProvider
 	Keyring  *seal.Keyring // nil: secrets are in the clear
 
-	openAccess func(access.Options) (*access.Store, error)
+	openAccess   func(access.Options) (*access.Store, error)
+	openRedrives func(redrive.Options) *redrive.Service
 }
 
 // classNames, in order; the first is the default of a subscriber: "standard" if
@@ -85,8 +87,11 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	if err != nil {
 		return nil, fmt.Errorf("on-call: %w", err)
 	}
+	redrives := p.openRedrives(redrive.Options{
+		Classes: p.Classes, ClassOf: classOf(store), Audit: httpapi.AuditRedrives(who.Audit), Logger: p.Logger,
+	})
 	handler := httpapi.New(httpapi.Deps{
-		Ingest: in, Subscribers: store, Views: p.Engine, Deliveries: p.Engine,
+		Ingest: in, Subscribers: store, Views: p.Engine, Deliveries: p.Engine, Redrives: redrives,
 		Gate: who.Gate, NeverOpen: !local, Keyless: local && a.Keyless, Keys: who.Keys, Audit: who.Audit,
 		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
 		Metrics: metricsHandler(p.Registry),
@@ -102,9 +107,24 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 		}},
 		{Name: "expand", Run: in.Run},
 		{Name: "reconcile", Run: reconcile.Run},
+		{Name: "redrive", Run: redrives.Run},
 		{Name: "keys", Run: keys.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil
+}
+
+// classOf says which class a subscriber is of; "" for one that was deleted.
+func classOf(store *subscriber.Store) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, id string) (string, error) {
+		sub, err := store.Get(ctx, id)
+		if errors.Is(err, schedule.ErrNotFound) {
+			return "", nil
+		}
+		if err != nil {
+			return "", fmt.Errorf("class of subscriber %s: %w", id, err)
+		}
+		return sub.Class, nil
+	}
 }
 
 // access is what the settings make of the store of keys.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -42,6 +43,7 @@ func Assemble(
 	}
 	p.Tracer = tracer
 	p.openAccess = func(o access.Options) (*access.Store, error) { return access.Open(rdb, o) }
+	p.openRedrives = func(o redrive.Options) *redrive.Service { return redrive.New(rdb, p.Engine, o) }
 	return p, boot.Stage{Name: "redis", Run: func(ctx context.Context) error {
 		<-ctx.Done()
 		return errors.Join(flush(context.WithoutCancel(ctx)), rdb.Close())
