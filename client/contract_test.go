@@ -43,6 +43,11 @@ func TestTypesAreThoseOfTheContract(t *testing.T) {
 		"AuditEntry": AuditEntry{}, "AuditList": List[AuditEntry]{},
 		"OnCall": OnCall{}, "OnCallClass": OnCallClass{}, "OnCallLane": OnCallLane{}, "Ledger": Ledger{},
 		"OnCallHeld": OnCallHeld{}, "OnCallFailure": OnCallFailure{},
+		"Phases": Phases{}, "Terms": Terms{},
+		"DeadLetterEvidence": DeadLetterEvidence{}, "SentPayload": Payload{}, "SentEvent": SentEvent{}, "DeadLetterFilter": DeadLetterFilter{},
+		"DiscardResults": Discarded{}, "DiscardResult": DiscardResult{},
+		"RedriveInput": RedriveOrder{}, "Redrive": Redrive{}, "RedriveTally": RedriveTally{}, "RedriveList": List[Redrive]{},
+		"RedrivePreview": RedrivePreview{}, "RedriveShare": RedriveShare{}, "RedriveCause": RedriveCause{}, "HeadRoom": HeadRoom{},
 		"Problem": Problem{}, "FieldProblem": FieldProblem{},
 	} {
 		want := slices.Sorted(maps.Keys(doc.Components.Schemas[schema].Properties))

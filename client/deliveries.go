@@ -44,6 +44,7 @@ type Delivery struct {
 	Releases          int    `json:"releases"`
 	LeaseLosses       int    `json:"lease_losses"`
 	RedriveGeneration int    `json:"redrive_generation"`
+	Reason            string `json:"reason,omitempty"` // of a dead one; lists of deliveries leave it out
 	LastOutcome       string `json:"last_outcome,omitempty"`
 	LastStatus        int    `json:"last_status,omitempty"`
 	// Evidence has the failed attempts as far as they are kept, oldest first. Lists
@@ -65,12 +66,29 @@ type Attempt struct {
 	Worker        string    `json:"worker,omitempty"`
 	Version       string    `json:"version,omitempty"`
 	TraceID       string    `json:"trace_id,omitempty"`
+	// Phases say where the time went; nil if no request was made.
+	Phases *Phases `json:"phases,omitempty"`
+	// Terms are what held for it; they are kept with the attempt that a delivery died of.
+	Terms *Terms `json:"terms,omitempty"`
 }
 
-// DeadLetter is a delivery that ended without success.
-type DeadLetter struct {
-	Reason   string   `json:"reason"`
-	Delivery Delivery `json:"delivery"`
+// Phases of a request, in ms; 0 is one that did not happen.
+type Phases struct {
+	DNS       float64 `json:"dns_ms"`
+	Dial      float64 `json:"dial_ms"`
+	TLS       float64 `json:"tls_ms"`
+	FirstByte float64 `json:"first_byte_ms"`
+	Body      float64 `json:"body_ms"`
+	Reused    bool    `json:"reused"` // the connection
+}
+
+// Terms are where an attempt was sent, with which headers, and under which policy.
+type Terms struct {
+	Origin            string            `json:"origin"`  // scheme and host
+	Headers           map[string]string `json:"headers"` // the subscriber's own without their values
+	Class             string            `json:"class"`
+	SubscriberVersion int64             `json:"subscriber_version"`
+	Policy            Policy            `json:"policy"`
 }
 
 // DeliveryFilter says which deliveries: those of an event, or those of a subscriber
@@ -111,17 +129,4 @@ func (c *Client) RetryDelivery(ctx context.Context, id string) (Delivery, error)
 func (c *Client) CancelDelivery(ctx context.Context, id, reason string) (Delivery, error) {
 	in := map[string]string{"reason": reason}
 	return send[Delivery](ctx, c, request{method: http.MethodPost, path: path("/v1/deliveries/", id, "/cancel")}, in)
-}
-
-// ListDeadLetters reads a page of dead letters, newest first; of one subscriber, or
-// of all if its id is "".
-func (c *Client) ListDeadLetters(ctx context.Context, subscriberID string, p Page) (List[DeadLetter], error) {
-	return list[DeadLetter](ctx, c, "/v1/dead-letters", values("subscriber_id", subscriberID), p)
-}
-
-// DeadLetters goes through all pages.
-func (c *Client) DeadLetters(ctx context.Context, subscriberID string) iter.Seq2[DeadLetter, error] {
-	return all(ctx, func(ctx context.Context, p Page) (List[DeadLetter], error) {
-		return c.ListDeadLetters(ctx, subscriberID, p)
-	})
 }

@@ -194,7 +194,7 @@ func TestLifeOfASubscriber(t *testing.T) {
 	if d.EventID != r.ID || d.SubscriberID != created.ID || len(d.Evidence) != 1 || d.Evidence[0].Status != 422 || d.Evidence[0].Duration < 0 {
 		t.Errorf("%+v", d)
 	}
-	dead, err := c.ListDeadLetters(ctx, "", client.Page{Limit: 10})
+	dead, err := c.ListDeadLetters(ctx, client.DeadLetterFilter{}, client.Page{Limit: 10})
 	if err != nil || len(dead.Data) != 1 || dead.Data[0].Reason != "http_422" || dead.Data[0].Delivery.ID != d.ID {
 		t.Errorf("%+v, %v", dead, err)
 	}

@@ -183,3 +183,95 @@ func TestRepairForReal(t *testing.T) {
 		t.Errorf("%d deliveries came", n)
 	}
 }
+
+// Dead letters are looked at, redriven after a canary, and forgotten.
+func TestRedriveForReal(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	c := newClient(t, inprocess.Start(t))
+	bad, good := newEndpoint(t, http.StatusUnprocessableEntity), newEndpoint(t, http.StatusOK)
+	sub, err := c.CreateSubscriber(ctx, client.SubscriberInput{URL: &bad.URL, Policy: policy()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := c.Post(ctx, event("")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filter := client.DeadLetterFilter{
+		SubscriberID: sub.ID, Class: sub.Class, Outcome: "http_422", Reason: "http_422", Type: "shipment.delivered",
+		Since: sub.CreatedAt, Until: sub.CreatedAt.Add(time.Hour),
+	}
+	var ids []string
+	until(t, "all are dead", func() bool {
+		ids = nil
+		for d, err := range c.DeadLetters(ctx, filter) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			ids = append(ids, d.Delivery.ID)
+		}
+		return len(ids) == 3
+	})
+	got, err := c.GetDeadLetter(ctx, ids[0])
+	last := got.Delivery.Evidence[0]
+	if body, bad := got.Payload.Bytes(); err != nil || bad != nil || len(body) != got.Payload.Length || got.Event.ShipmentID != "shp_1" || got.Subscriber.ID != sub.ID ||
+		last.Phases == nil || last.Terms == nil || last.Terms.Headers["Webhook-Id"] != ids[0] || last.Terms.Policy.MaxAttempts != 2 || got.Delivery.Reason != "http_422" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if d, err := c.DiscardDeadLetters(ctx, ids[2:], "not wanted"); err != nil || d.Discarded != 1 || d.Results[0].Result != "discarded" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if _, err := c.GetDeadLetter(ctx, ids[2]); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("after its end: %v", err)
+	}
+	if _, err := c.PatchSubscriber(ctx, sub.ID, client.SubscriberInput{URL: &good.URL}, client.If{}); err != nil {
+		t.Fatal(err)
+	}
+	order := client.RedriveOrder{Filter: &filter, Reason: "its endpoint is another", Within: client.Duration(time.Hour)}
+	if p, err := c.PreviewRedrive(ctx, order); err != nil || p.Matching != 2 || p.ByReason[0].Reason != "http_422" || p.HeadRoom.Slots == 0 {
+		t.Errorf("%+v, %v", p, err)
+	}
+	r, err := c.CreateRedrive(ctx, order)
+	if err != nil || r.State != client.RedrivePlanning || r.AttemptBudget != 2 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	becomes := func(state client.RedriveState) {
+		t.Helper()
+		until(t, "it is "+string(state), func() bool {
+			r, err = c.GetRedrive(ctx, r.ID)
+			return err == nil && r.State == state
+		})
+	}
+	becomes(client.RedriveAwaiting)
+	if len(r.CanaryDeliveries) != 1 || r.CanaryDeliveries[0].State != client.Delivered || r.Tally.Waiting != 1 || good.seen() != 1 {
+		t.Errorf("%+v, %d seen", r, good.seen())
+	}
+	if _, err := c.ResumeRedrive(ctx, r.ID); !errors.Is(err, client.ErrConflict) {
+		t.Errorf("resumed: %v", err)
+	}
+	for range 2 { // again is safe
+		if p, err := c.PauseRedrive(ctx, r.ID, "lunch"); err != nil || p.State != client.RedrivePaused {
+			t.Errorf("%+v, %v", p, err)
+		}
+	}
+	if p, err := c.ResumeRedrive(ctx, r.ID); err != nil || p.State != client.RedriveAwaiting {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if a, err := c.ApproveRedrive(ctx, r.ID, "the parcel is shown once"); err != nil || a.State != client.RedriveRunning {
+		t.Errorf("%+v, %v", a, err)
+	}
+	becomes(client.RedriveDone)
+	if r.Tally.Delivered != 2 || good.seen() != 2 || !r.State.Final() {
+		t.Errorf("%+v, %d seen", r.Tally, good.seen())
+	}
+	if _, err := c.AbortRedrive(ctx, r.ID, "too late"); !errors.Is(err, client.ErrConflict) {
+		t.Errorf("aborted: %v", err)
+	}
+	for one, err := range c.Redrives(ctx) {
+		if err != nil || one.ID != r.ID {
+			t.Errorf("%+v, %v", one, err)
+		}
+	}
+}

@@ -23,7 +23,7 @@ type deadLs struct {
 // Run lists dead letters.
 func (l *deadLs) Run(ctx context.Context, s *session) error {
 	return list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.DeadLetter], error) {
-		return c.ListDeadLetters(ctx, l.Subscriber, p)
+		return c.ListDeadLetters(ctx, client.DeadLetterFilter{SubscriberID: l.Subscriber}, p)
 	}, func(t *table, all []client.DeadLetter) { deadTable(t, all, time.Now()) })
 }
 

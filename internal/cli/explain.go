@@ -93,7 +93,7 @@ func deathOf(ctx context.Context, s *session, d client.Delivery) (string, error)
 	p := client.Page{Limit: maxPage}
 	for range reasonPages {
 		page, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.List[client.DeadLetter], error) {
-			return c.ListDeadLetters(ctx, d.SubscriberID, p)
+			return c.ListDeadLetters(ctx, client.DeadLetterFilter{SubscriberID: d.SubscriberID}, p)
 		})
 		if errors.Is(err, client.ErrForbidden) || errors.Is(err, client.ErrNotFound) {
 			return "", nil

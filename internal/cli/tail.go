@@ -147,7 +147,7 @@ func (f *follower) dead(ctx context.Context) error {
 	p := client.Page{Limit: maxPage}
 	for range tailPages {
 		page, err := ask(ctx, f.s, func(ctx context.Context, c *client.Client) (client.List[client.DeadLetter], error) {
-			return c.ListDeadLetters(ctx, f.id, p)
+			return c.ListDeadLetters(ctx, client.DeadLetterFilter{SubscriberID: f.id}, p)
 		})
 		if err != nil {
 			return err

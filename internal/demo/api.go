@@ -116,7 +116,7 @@ func (a *api) onCall(ctx context.Context) (client.OnCall, error) {
 func (a *api) deadLetters(ctx context.Context, subscribers []string) ([]client.DeadLetter, error) {
 	ctx, cancel := insist(ctx)
 	defer cancel()
-	list, err := a.ListDeadLetters(ctx, "", client.Page{Limit: maxDeadLetters})
+	list, err := a.ListDeadLetters(ctx, client.DeadLetterFilter{}, client.Page{Limit: maxDeadLetters})
 	if err != nil {
 		return nil, err
 	}
