@@ -31,7 +31,7 @@ func TestSameAsTheEngine(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := newBoth(t.Context(), rt, e)
-		for range rapid.IntRange(10, 60).Draw(rt, "steps") {
+		for range rapid.IntRange(10, 90).Draw(rt, "steps") {
 			b.step()
 		}
 	})
@@ -52,6 +52,7 @@ type both struct {
 	leases   map[*item]schedule.Leased
 	seq      map[int]int64
 	events   int
+	bad      bool  // most attempts fail: breakers open, probe and close
 	tick     int64 // keeps due times apart: Redis orders those that are equal by their id
 }
 
@@ -63,6 +64,7 @@ func newBoth(ctx context.Context, rt *rapid.T, e *schedule.Engine) *both {
 		ids: map[string]*item{}, leases: map[*item]schedule.Leased{}, seq: map[int]int64{},
 	}
 	b.ok(e.FreezeTestClock(ctx, time.UnixMilli(b.now)))
+	b.bad = rapid.Bool().Draw(rt, "bad")
 	for i := range rapid.IntRange(2, 5).Draw(rt, "subscribers") {
 		p := delivery.DefaultPolicy()
 		p.MaxInFlight = rapid.SampledFrom([]int{1, 2, 4, 16}).Draw(rt, "max_in_flight")
@@ -93,9 +95,11 @@ func (b *both) step() {
 		"post": b.post, "burst": b.burst, "lease": b.leaseSome, "settle": b.settleOne, "answer": b.settleAll,
 		"slow": b.tellOne, "pass": b.pass, "expire": b.expireAll,
 	}
-	name := rapid.SampledFrom([]string{
-		"post", "burst", "lease", "lease", "lease", "settle", "settle", "settle", "answer", "slow", "pass", "pass", "expire",
-	}).Draw(b.rt, "step")
+	often := []string{"post", "burst", "lease", "lease", "lease", "settle", "settle", "settle", "answer", "slow", "pass", "pass", "expire"}
+	if b.bad {
+		often = []string{"post", "post", "lease", "lease", "lease", "lease", "settle", "settle", "settle", "settle", "pass", "pass", "pass", "burst"}
+	}
+	name := rapid.SampledFrom(often).Draw(b.rt, "step")
 	steps[name]()
 	b.compare(name)
 }
@@ -143,9 +147,15 @@ func (b *both) post() {
 func (b *both) leaseSome() {
 	worker := rapid.IntRange(0, testWorkers-1).Draw(b.rt, "worker")
 	total := rapid.SampledFrom([]int{1, 3, 8, 40}).Draw(b.rt, "total")
-	part := func(what string) int { return rapid.IntRange(0, total).Draw(b.rt, what) }
+	wide := rapid.Bool().Draw(b.rt, "wide")
+	part := func(what string) int {
+		if wide {
+			return total
+		}
+		return rapid.IntRange(0, total).Draw(b.rt, what)
+	}
 	r := rooms{total: total, lane: [lanes]int{part("fresh"), part("retry")}, slow: part("slow")}
-	free := total + rapid.IntRange(0, 20).Draw(b.rt, "free")
+	free := total + rapid.SampledFrom([]int{0, 0, 1, 2, 20}).Draw(b.rt, "free")
 	b.seq[worker]++
 	req := schedule.LeaseRequest{
 		Worker: fmt.Sprintf("w%d", worker), Seq: b.seq[worker], Free: free,
@@ -190,7 +200,11 @@ func (b *both) settleOne() {
 	}
 	b.forward(1)
 	it := rapid.SampledFrom(b.wire).Draw(b.rt, "of")
-	status := rapid.SampledFrom([]int{200, 200, 200, 500, 500, 429, 503, 404, 400, 410, 0}).Draw(b.rt, "status")
+	statuses := []int{200, 200, 200, 500, 500, 429, 503, 404, 400, 410, 0}
+	if b.bad {
+		statuses = []int{200, 500, 500, 500, 503, 0, 400}
+	}
+	status := rapid.SampledFrom(statuses).Draw(b.rt, "status")
 	a := answer{outcome: delivery.Timeout, took: 10 * time.Second}
 	if status > 0 {
 		took := rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, 5 * time.Second}).Draw(b.rt, "took")

@@ -159,6 +159,11 @@ func TestWhatFollows(t *testing.T) {
 				return g.Delivered == 600 && g.Max > 55_000 && g.SlotsP99 == 5 && g.Requests == 600
 			},
 		},
+		"slower than its timeout: never delivered": {
+			base(Group{Endpoints: 1, Latency: Latency{P50: ms(3000)}}),
+			func(p *delivery.Policy) { p.AttemptTimeout, p.MaxAge = ms(2000), ms(600_000) },
+			func(g GroupResult) bool { return g.Delivered == 0 && g.DeadTotal() == 600 },
+		},
 		"a rate is kept": {
 			base(Group{Endpoints: 1, Latency: steady}), func(p *delivery.Policy) { p.RatePerSecond = 2 },
 			func(g GroupResult) bool { return g.Delivered == 600 && g.Peak <= 4 && g.Max > 200_000 },
