@@ -116,7 +116,7 @@ func (w *world) try(j *judge, counts *tally, n uint64) bool {
 	}
 	least, again := w.shrink(j, r, faults)
 	w.Errorf("request %d of seed %d: %s\nanswer: %d %.1500s\nlog: %s\nrequest%s:\n%s", n, flags.seed,
-		strings.Join(faults, "\n  "), a.status, a.body, w.logs.about(a.header.Get("X-Request-Id")), again, least)
+		strings.Join(faults, "\n  "), a.status, a.body, w.logs.about(a.header.Get("X-Request-ID")), again, least)
 	return false
 }
 

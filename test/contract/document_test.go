@@ -33,7 +33,7 @@ func (d document) resolve(s object) object {
 			return s
 		}
 		var at any = object(d)
-		for _, step := range strings.Split(strings.TrimPrefix(ref, "#/"), "/") {
+		for step := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
 			at = at.(object)[step]
 		}
 		s = at.(object)

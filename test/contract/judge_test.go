@@ -125,7 +125,7 @@ func (j *judge) problem(a answer, wrong func(string, ...any)) {
 	if a.header.Get("Content-Type") != "application/problem+json" || !slices.Contains(j.codes, any(p.Code)) {
 		wrong("an error that is no problem of the contract, by its type %q and its code %q", a.header.Get("Content-Type"), p.Code)
 	}
-	if p.Status != a.status || p.RequestID != a.header.Get("X-Request-Id") || len(p.Detail) < 10 || p.Title == "" {
+	if p.Status != a.status || p.RequestID != a.header.Get("X-Request-ID") || len(p.Detail) < 10 || p.Title == "" {
 		wrong("the problem does not say enough: %+v", p)
 	}
 	for _, e := range p.Errors {
@@ -141,7 +141,7 @@ func (j *judge) access(r *request, sent *http.Request, a answer, wrong func(stri
 	may, known := j.roles[j.route(sent)]
 	public := known && may == nil || j.public[sent.URL.Path]
 	switch {
-	case code == "cross_origin_refused", a.status == http.StatusBadRequest && a.header.Get("X-Request-Id") == "":
+	case code == "cross_origin_refused", a.status == http.StatusBadRequest && a.header.Get("X-Request-ID") == "":
 	case r.caller.role == "" && !public && a.status != http.StatusUnauthorized:
 		wrong("without a good key it is a %d", a.status)
 	case r.caller.role != "" && a.status == http.StatusUnauthorized:

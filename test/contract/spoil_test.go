@@ -14,8 +14,11 @@ func (d *drawer) spoil(v *value) string {
 	switch d.IntN(11) {
 	case 0:
 		*at = *pick(d, []*value{
-			raw("null"), raw("true"), raw("17"), raw("-1"), raw("1.5"), raw(`""`), raw(`"x"`), {kind: '['}, {kind: '{'},
-			{kind: '[', parts: []*value{raw("1")}}, raw("1e400"), raw("99999999999999999999999"), raw("-0"), raw("0.1e-7"),
+			raw("null"), raw("true"), raw("17"), raw("-1"), raw("1.5"), raw(`""`), raw(`"x"`),
+			{kind: '['},
+			{kind: '{'},
+			{kind: '[', parts: []*value{raw("1")}},
+			raw("1e400"), raw("99999999999999999999999"), raw("-0"), raw("0.1e-7"),
 			raw(`"2016-12-31T23:59:60Z"`), raw(`"9999999999s"`),
 		})
 		return "a wrong type"
@@ -41,10 +44,8 @@ func (d *drawer) spoil(v *value) string {
 		return "a huge string"
 	case 5:
 		n := pick(d, []int{60, 64, 65, 66, 200, 10_000})
-		open, shut := pick(d, [][2]string{{"[", "]"}, {`{"a":`, "}"}})[0], ""
-		if shut = "]"; open != "[" {
-			shut = "}"
-		}
+		open := pick(d, []string{"[", `{"a":`})
+		shut := map[string]string{"[": "]", `{"a":`: "}"}[open]
 		*at = *raw(strings.Repeat(open, n) + "1" + strings.Repeat(shut, n))
 		return "deep"
 	case 6:

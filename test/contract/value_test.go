@@ -205,7 +205,7 @@ func (d *drawer) text(s object) string {
 // matching is a string that fits an expression, with short repetitions.
 func (d *drawer) matching(re *syntax.Regexp) string {
 	var b strings.Builder
-	switch re.Op { //nolint:exhaustive // what the contract's patterns are made of
+	switch re.Op {
 	case syntax.OpLiteral:
 		return string(re.Rune)
 	case syntax.OpCharClass:

@@ -89,6 +89,7 @@ func newWorld(t testing.TB) *world {
 	w.ready()
 	w.people()
 	w.things()
+	w.redrives()
 	return w
 }
 
@@ -150,8 +151,12 @@ func (w *world) ready() {
 func (w *world) people() {
 	w.Helper()
 	for _, c := range []caller{
-		{role: "producer"}, {role: "viewer"}, {role: "operator"}, {role: "admin"},
-		{role: "subscriber", account: "acme"}, {role: "subscriber", account: "globex"},
+		{role: "producer"},
+		{role: "viewer"},
+		{role: "operator"},
+		{role: "admin"},
+		{role: "subscriber", account: "acme"},
+		{role: "subscriber", account: "globex"},
 	} {
 		c.auth = "Bearer " + w.key(c)
 		w.callers = append(w.callers, c)
@@ -217,6 +222,39 @@ func (w *world) things() {
 	})
 }
 
+// redrives are some whose canary was delivered, and that have others to send.
+func (w *world) redrives() {
+	w.Helper()
+	const of = 3 // dead letters each
+	var s struct{ ID string }
+	w.must("POST", "/v1/subscribers", fmt.Sprintf(`{"account":"acme","url":%q,"filter":{"types":["return.created"]}}`, w.endpoint+"/rejects"), http.StatusCreated, &s)
+	for i := range 8 * of {
+		w.must("POST", "/v1/events", fmt.Sprintf(`{"id":"return_%d","type":"return.created","shipment_id":"s","occurred_at":"2026-11-30T12:00:00Z","data":1}`, i),
+			http.StatusAccepted, nil)
+	}
+	var list struct {
+		Data []struct{ Delivery struct{ ID string } }
+	}
+	w.until("they are dead", func() bool {
+		w.must("GET", "/v1/dead-letters?limit=200&subscriber_id="+s.ID, "", http.StatusOK, &list)
+		return len(list.Data) == 8*of
+	})
+	w.must("PATCH", "/v1/subscribers/"+s.ID, fmt.Sprintf(`{"url":%q}`, w.endpoint+"/ok"), http.StatusOK, nil)
+	for some := range slices.Chunk(list.Data, of) {
+		var ids []string
+		for _, d := range some {
+			ids = append(ids, d.Delivery.ID)
+		}
+		var r struct{ ID string }
+		w.must("POST", "/v1/redrives", `{"reason":"it is back","ids":`+scalar(ids).scalar+`}`, http.StatusCreated, &r)
+		w.learn("redrive_id", r.ID)
+	}
+	w.until("all await an approval", func() bool {
+		_, b := w.do("GET", "/v1/redrives", "", bootstrap)
+		return strings.Count(string(b), `"state":"awaiting_approval"`) == 8
+	})
+}
+
 // most of a kind are remembered.
 const most = 200
 
@@ -258,6 +296,8 @@ func (w *world) learnFrom(r *request, body []byte) {
 					w.learn("cursor of "+r.op.id, text)
 				case name == "id" && strings.HasPrefix(text, "sub_"), name == "subscriber_id":
 					w.learn("subscriber_id", text)
+				case name == "id" && strings.HasPrefix(text, "rdv_"):
+					w.learn("redrive_id", text)
 				case name == "id" && strings.HasPrefix(text, "dlv_"), name == "delivery_id":
 					w.learn("delivery_id", text)
 				case name == "id" && r.op.id == "createKey" && r.method == "POST":
@@ -274,7 +314,7 @@ func (w *world) learnFrom(r *request, body []byte) {
 // known gives the values that mean something: half of the ids are real ones.
 func (w *world) known(d *drawer, name string) (*value, bool) {
 	switch name {
-	case "event_id", "subscriber_id", "delivery_id", "key_id", "target":
+	case "event_id", "subscriber_id", "delivery_id", "redrive_id", "key_id", "target":
 		if d.chance(0.15) {
 			return nil, false
 		}
@@ -288,7 +328,7 @@ func (w *world) known(d *drawer, name string) (*value, bool) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		pool := slices.Concat(w.pools["cursor of listDeliveries"], w.pools["cursor of listDeadLetters"],
-			w.pools["cursor of listSubscribers"], w.pools["cursor of listKeys"], w.pools["cursor of listAudit"])
+			w.pools["cursor of listSubscribers"], w.pools["cursor of listKeys"], w.pools["cursor of listAudit"], w.pools["cursor of listRedrives"])
 		if len(pool) == 0 || d.chance(0.2) {
 			return nil, false
 		}
@@ -317,6 +357,14 @@ func (w *world) known(d *drawer, name string) (*value, bool) {
 		return scalar(pick(d, []string{"acme", "globex", "initech"})), true
 	case "types": // few of them match, so that an event does not go to everybody
 		return &value{kind: '[', parts: []*value{scalar(pick(d, []string{"shipment.delivered", "shipment.*", "a.b", "fanout.test", "return.*", "none", "none.*"}))}}, true
+	case "ids":
+		v := &value{kind: '['}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for range 1 + d.IntN(2) { // few: what is claimed or gone is so for all the others
+			v.parts = append(v.parts, scalar(pick(d, w.pools["delivery_id"])))
+		}
+		return v, true
 	case "occurred_at", "expires_at":
 		return scalar(pick(d, []string{"2026-11-30T14:03:22+01:00", "2032-01-01T00:00:00Z", "0001-01-01T00:00:00Z"})), true
 	case "attempt_timeout", "overlap", "max_age", "retry_after_cap", "backoff_base", "backoff_cap":
