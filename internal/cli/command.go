@@ -6,7 +6,8 @@ type Commands struct {
 	Subscribers subscribersCmd `cmd:"" group:"Over the API" help:"Register endpoints, change them, see how they are served."`
 	Events      eventsCmd      `cmd:"" group:"Over the API" help:"Post events and see what became of them."`
 	Deliveries  deliveriesCmd  `cmd:"" group:"Over the API" help:"List, show, retry and cancel deliveries."`
-	Dead        deadCmd        `cmd:"" group:"Over the API" help:"List and show dead letters."`
+	Dead        deadCmd        `cmd:"" group:"Over the API" help:"List, show and discard dead letters."`
+	Redrive     redriveCmd     `cmd:"" group:"Over the API" help:"Send dead letters again: one canary, a look at the effect, then the others at a pace."`
 	Keys        keysCmd        `cmd:"" group:"Over the API" help:"Make, list and revoke keys of the API."`
 	Audit       auditCmd       `cmd:"" group:"Over the API" help:"Who changed what, when and why; newest first."`
 	Explain     explainCmd     `cmd:"" group:"Over the API" help:"Say in sentences what happened to a delivery and what comes next."`

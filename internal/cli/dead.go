@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -10,20 +12,55 @@ import (
 
 // deadCmd are the commands about dead letters.
 type deadCmd struct {
-	Ls   deadLs   `cmd:"" help:"List dead letters, newest first."`
-	Show deadShow `cmd:"" help:"Show one with the evidence of its attempts."`
+	Ls      deadLs      `cmd:"" help:"List dead letters, newest first."`
+	Show    deadShow    `cmd:"" help:"Show all that is known of one: payload, attempts, headers, policy."`
+	Discard deadDiscard `cmd:"" help:"Forget dead letters for good. --reason is needed."`
+}
+
+// selection are the flags that choose dead letters.
+type selection struct {
+	Subscriber string `help:"Only those of this subscriber." placeholder:"ID"`
+	Class      string `help:"Only those of subscribers of this class."`
+	Outcome    string `help:"Only those whose last attempt came to this, such as timeout." placeholder:"OUTCOME"`
+	DiedOf     string `help:"Only those that died for this, such as exhausted." placeholder:"OUTCOME"`
+	Type       string `help:"Only those of events of exactly this type."`
+	Since      moment `help:"Only those that died since then: how long ago, such as 2h, or a time in RFC 3339." placeholder:"WHEN"`
+	Until      moment `help:"Only those that died before then, likewise." placeholder:"WHEN"`
+}
+
+func (f selection) filter() client.DeadLetterFilter {
+	return client.DeadLetterFilter{
+		SubscriberID: f.Subscriber, Class: f.Class, Outcome: f.Outcome, Reason: f.DiedOf, Type: f.Type,
+		Since: time.Time(f.Since), Until: time.Time(f.Until),
+	}
+}
+
+// moment reads "2h", for two hours ago, or a time in RFC 3339.
+type moment time.Time
+
+// UnmarshalText reads one.
+func (m *moment) UnmarshalText(b []byte) error {
+	if ago, err := time.ParseDuration(string(b)); err == nil && ago >= 0 {
+		*m = moment(time.Now().Add(-ago))
+		return nil
+	}
+	var t time.Time
+	if err := t.UnmarshalText(b); err != nil {
+		return fmt.Errorf("%q is no moment: want how long ago, such as 2h, or a time such as 2026-11-30T13:00:00Z", b)
+	}
+	*m = moment(t)
+	return nil
 }
 
 type deadLs struct {
 	listing
-
-	Subscriber string `help:"Only those of this subscriber." placeholder:"ID"`
+	selection
 }
 
 // Run lists dead letters.
 func (l *deadLs) Run(ctx context.Context, s *session) error {
 	return list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.DeadLetter], error) {
-		return c.ListDeadLetters(ctx, client.DeadLetterFilter{SubscriberID: l.Subscriber}, p)
+		return c.ListDeadLetters(ctx, l.filter(), p)
 	}, func(t *table, all []client.DeadLetter) { deadTable(t, all, time.Now()) })
 }
 
@@ -41,12 +78,118 @@ type deadShow struct {
 
 // Run shows a dead letter.
 func (l *deadShow) Run(ctx context.Context, s *session) error {
-	d, err := getDelivery(ctx, s, l.ID)
+	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.DeadLetterEvidence, error) {
+		return c.GetDeadLetter(ctx, l.ID)
+	})
 	if err != nil {
 		return err
 	}
-	if d.State != client.Dead {
-		return &failedError{fmt.Sprintf("%s is no dead letter: it is %s (fanout deliveries show %s)", d.ID, d.State, d.ID)}
+	now := time.Now()
+	if err := s.show(func(t *table) { deadRows(t, d, now) }); err != nil || s.json() {
+		return err
 	}
-	return s.showDelivery(d)
+	if len(d.Delivery.Evidence) > 0 {
+		s.sayf("\nattempts that are kept, oldest first:")
+		s.table(func(t *table) { attemptTable(t, d.Delivery.Evidence, now) })
+	}
+	if terms := lastTerms(d.Delivery); terms != nil {
+		s.sayf("\nwhat held for the last:")
+		s.table(func(t *table) { termRows(t, *terms) })
+	}
+	if d.Payload.Content != "" {
+		s.sayf("\npayload (%d bytes, %s):\n%s", d.Payload.Length, d.Payload.Encoding, clean(d.Payload.Content))
+	}
+	return nil
+}
+
+func deadRows(t *table, d client.DeadLetterEvidence, now time.Time) {
+	deliveryRows(t, d.Delivery, now)
+	t.row("died of", d.Reason)
+	t.maybe("event type", d.Event.Type)
+	t.maybe("shipment", d.Event.ShipmentID)
+	t.maybe("occurred", d.Event.OccurredAt)
+	if d.Subscriber != nil {
+		t.row("subscriber now", fmt.Sprintf("%s at %s, class %s", oneLine(d.Subscriber.Name, 40), endpointOf(d.Subscriber.URL), d.Subscriber.Class))
+	} else {
+		t.row("subscriber now", "deleted")
+	}
+	t.maybe("in redrive", d.RedriveID)
+}
+
+func lastTerms(d client.Delivery) *client.Terms {
+	for _, a := range slices.Backward(d.Evidence) {
+		if a.Terms != nil {
+			return a.Terms
+		}
+	}
+	return nil
+}
+
+func termRows(t *table, terms client.Terms) {
+	t.row("sent to", terms.Origin)
+	t.row("class", terms.Class)
+	p := terms.Policy
+	t.row("policy", fmt.Sprintf("version %d: %s of %s each, backoff %s to %s, at most %s old",
+		terms.SubscriberVersion, count(p.MaxAttempts, "attempt", "attempts"), p.AttemptTimeout, p.BackoffBase, p.BackoffCap, p.MaxAge))
+	names := make([]string, 0, len(terms.Headers))
+	for name := range terms.Headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		t.row(name, oneLine(terms.Headers[name], 120))
+	}
+}
+
+// discardMost is how many the server discards in one request.
+const discardMost = 1000
+
+type deadDiscard struct {
+	IDs []string `arg:"" help:"The deliveries' ids." name:"delivery"`
+	Yes bool     `help:"Do not ask." short:"y"`
+}
+
+// Run discards dead letters.
+func (l *deadDiscard) Run(ctx context.Context, s *session) error {
+	if s.Reason == "" {
+		return usage("say why, for the audit: --reason")
+	}
+	question := fmt.Sprintf("Discard %s? Evidence and payload are gone for good.", count(len(l.IDs), "dead letter", "dead letters"))
+	if err := s.confirm(ctx, l.Yes, question); err != nil {
+		return err
+	}
+	var all client.Discarded
+	for ids := range slices.Chunk(l.IDs, discardMost) {
+		d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Discarded, error) {
+			return c.DiscardDeadLetters(ctx, ids, s.Reason)
+		})
+		if err != nil {
+			return err
+		}
+		all.Discarded += d.Discarded
+		all.Results = append(all.Results, d.Results...)
+	}
+	if s.json() {
+		b, err := json.Marshal(all)
+		if err != nil {
+			return fmt.Errorf("write what became of them: %w", err)
+		}
+		return s.document(b)
+	}
+	s.table(func(t *table) { discardTable(t, all) })
+	return nil
+}
+
+func discardTable(t *table, d client.Discarded) {
+	said := map[string]string{
+		"in_redrive": "left: a redrive has it", "not_dead": "left: it is no dead letter", "missing": "is not there",
+	}
+	t.header("DELIVERY", "RESULT")
+	for _, r := range d.Results {
+		text := r.Result
+		if words, known := said[r.Result]; known {
+			text = words
+		}
+		t.row(r.ID, text)
+	}
 }

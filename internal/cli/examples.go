@@ -36,8 +36,22 @@ fanout deliveries ls --subscriber=sub_01K8Z5 --state=scheduled --limit=20`,
 	"deliveries cancel": `fanout deliveries cancel dlv_0a1b --reason='it was a test'`,
 	"dead ls": `fanout dead ls --limit=20
 fanout dead ls --subscriber=sub_01K8Z5 -o json | jq -r '.data[].reason' | sort | uniq -c`,
-	"dead show": `fanout dead show dlv_0a1b`,
-	"keys ls":   `fanout keys ls`,
+	"dead show": `fanout dead show dlv_0a1b
+fanout dead show dlv_0a1b -o json | jq -r .payload.content`,
+	"dead discard": `fanout dead discard dlv_0a1b dlv_0a1c --reason='orders of a test'`,
+	"redrive plan": `fanout redrive plan --subscriber=sub_01K8Z5 --since=6h
+fanout redrive plan --class=standard --died-of=exhausted --max-rate=20`,
+	"redrive start": `fanout redrive start --subscriber=sub_01K8Z5 --since=6h --reason='the endpoint was down until noon'
+fanout redrive start dlv_0a1b dlv_0a1c --budget=3 --reason='ticket 4711'`,
+	"redrive ls":      `fanout redrive ls --limit=10`,
+	"redrive show":    `fanout redrive show rdv_01K8Z5`,
+	"redrive approve": `fanout redrive approve rdv_01K8Z5 --effect='order 4711 shows as shipped once, no second mail'`,
+	"redrive pause":   `fanout redrive pause rdv_01K8Z5 --reason='the receiver asks for a break'`,
+	"redrive resume":  `fanout redrive resume rdv_01K8Z5 --reason='the receiver is fine again'`,
+	"redrive abort":   `fanout redrive abort rdv_01K8Z5 --yes --reason='the receiver has the orders by other means'`,
+	"redrive watch": `fanout redrive watch rdv_01K8Z5
+fanout redrive watch rdv_01K8Z5 --exit-on-pause -o json | jq -r .redrive.state`,
+	"keys ls": `fanout keys ls`,
 	"keys create": `fanout keys create --name='order service' --role=producer
 fanout keys create --name=acme --role=subscriber --account=acme --expires=720h -o json | jq -r .key > key.txt`,
 	"keys revoke": `fanout keys revoke key_01K8Z5

@@ -79,7 +79,9 @@ func gather(ctx context.Context, s *session, id string) (facts, map[string]any, 
 	case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrForbidden):
 		return f, nil, err
 	}
-	if d.State == client.Dead {
+	if f.reason = d.Reason; f.reason != "" {
+		raw["reason"] = f.reason
+	} else if d.State == client.Dead { // of an older server
 		f.reason, err = deathOf(ctx, s, d)
 		raw["reason"] = f.reason
 	}

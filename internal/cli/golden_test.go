@@ -67,9 +67,25 @@ func TestTables(t *testing.T) {
 			next.NextAttemptAt = noon.Add(4 * time.Second)
 			deliveryTable(tb, []client.Delivery{next, ended, {ID: "dlv_2", State: client.Leased, Lane: "fresh", Attempts: 1, AcceptedAt: noon}}, noon)
 		},
-		"delivery": func(tb *table) { deliveryRows(tb, ended, noon) },
-		"attempts": func(tb *table) { attemptTable(tb, ended.Evidence, noon) },
-		"dead":     func(tb *table) { deadTable(tb, []client.DeadLetter{{Reason: "exhausted", Delivery: ended}}, noon) },
+		"delivery":    func(tb *table) { deliveryRows(tb, ended, noon) },
+		"attempts":    func(tb *table) { attemptTable(tb, ended.Evidence, noon) },
+		"dead":        func(tb *table) { deadTable(tb, []client.DeadLetter{{Reason: "exhausted", Delivery: ended}}, noon) },
+		"dead-letter": func(tb *table) { deadRows(tb, anEvidence(), noon) },
+		"terms":       func(tb *table) { termRows(tb, *lastTerms(anEvidence().Delivery)) },
+		"discarded": func(tb *table) {
+			discardTable(tb, client.Discarded{Results: []client.DiscardResult{{ID: "dlv_1", Result: "discarded"}, {ID: "dlv_2", Result: "in_redrive"}, {ID: "dlv_3", Result: "missing"}, {ID: "dlv_4", Result: "new"}}})
+		},
+		"redrives": func(tb *table) {
+			redriveTable(tb, []client.Redrive{aRedrive(client.RedriveRunning), aRedrive(client.RedrivePaused), aRedrive(client.RedriveAwaiting), aRedrive(client.RedriveDone)}, noon)
+		},
+		"redrive":        func(tb *table) { redriveRows(tb, aRedrive(client.RedriveRunning), noon) },
+		"redrive-paused": func(tb *table) { redriveRows(tb, aRedrive(client.RedrivePaused), noon) },
+		"preview": func(tb *table) {
+			previewRows(tb, aPreview())
+			tb.row("")
+			shareTable(tb, aPreview())
+			causeTable(tb, aPreview())
+		},
 		"keys": func(tb *table) {
 			keyTable(tb, []client.Key{
 				{ID: "key_1", Name: "orders", Role: client.RoleProducer, CreatedBy: "bootstrap", CreatedAt: before(time.Hour), LastUsedAt: before(time.Minute)},

@@ -1,0 +1,205 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"github.com/fanout/fanout/client"
+)
+
+// redriveCmd are the commands about redrives.
+type redriveCmd struct {
+	Plan    redrivePlan    `cmd:"" help:"Say what a redrive would take, and change nothing."`
+	Start   redriveStart   `cmd:"" help:"Claim dead letters and send the first of them, the canary. --reason is needed."`
+	Ls      redriveLs      `cmd:"" help:"List redrives, newest first."`
+	Show    redriveShow    `cmd:"" help:"Show one with its tally, and what the receiver answered to the canary."`
+	Approve redriveApprove `cmd:"" help:"Let the others go, once you have seen what the canary did at the receiver."`
+	Pause   redrivePause   `cmd:"" help:"Stop the release; what is out goes on. --reason is needed."`
+	Resume  redriveResume  `cmd:"" help:"Go on where it was paused, slowly again."`
+	Abort   redriveAbort   `cmd:"" help:"Let go of what was not released. --reason is needed."`
+	Watch   redriveWatch   `cmd:"" help:"Follow one: progress, rate, the age of what waits, and why it stands still."`
+}
+
+// order are the flags of plan and start.
+type order struct {
+	selection
+
+	IDs      []string      `arg:"" help:"These deliveries and no others." name:"delivery" optional:""`
+	All      bool          `help:"All dead letters that there are."`
+	Budget   int           `help:"Attempts of each, 1 to 10; default 2." placeholder:"N"`
+	Canaries int           `help:"How many are sent before anybody approves, 1 to 10; default 1." placeholder:"N"`
+	MaxRate  float64       `help:"How many are released a second at most; default half of the head-room." placeholder:"N"`
+	Within   time.Duration `help:"How long each may take from its release; default 24h." placeholder:"DURATION"`
+}
+
+// order makes what the API is asked for. Nothing at all must not come to mean
+// everything.
+func (o *order) order(reason string) (client.RedriveOrder, error) {
+	out := client.RedriveOrder{
+		IDs: o.IDs, Reason: reason, AttemptBudget: o.Budget, Canaries: o.Canaries, MaxRate: o.MaxRate, Within: client.Duration(o.Within),
+	}
+	f := o.filter()
+	chosen := f != client.DeadLetterFilter{}
+	switch {
+	case len(o.IDs) > 0 && (chosen || o.All):
+		return out, usage("name deliveries, or choose them by flags: not both")
+	case len(o.IDs) == 0 && !chosen && !o.All:
+		return out, usage("say which dead letters: by their ids, by flags such as --subscriber, or --all")
+	case chosen && o.All:
+		return out, usage("--all is all of them: it goes without the flags that choose")
+	case len(o.IDs) == 0:
+		out.Filter = &f
+	}
+	return out, nil
+}
+
+type redrivePlan struct{ order }
+
+// Run shows what a redrive would take.
+func (l *redrivePlan) Run(ctx context.Context, s *session) error {
+	reason := s.Reason
+	if reason == "" {
+		reason = "a plan" // nothing is written down of it
+	}
+	o, err := l.order.order(reason)
+	if err != nil {
+		return err
+	}
+	p, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.RedrivePreview, error) {
+		return c.PreviewRedrive(ctx, o)
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.show(func(t *table) { previewRows(t, p) }); err != nil || s.json() {
+		return err
+	}
+	if len(p.BySubscriber) > 0 {
+		s.sayf("")
+		s.table(func(t *table) { shareTable(t, p) })
+		s.sayf("")
+		s.table(func(t *table) { causeTable(t, p) })
+	}
+	for _, w := range p.Warnings {
+		s.sayf("warning: %s", clean(w))
+	}
+	return nil
+}
+
+type redriveStart struct{ order }
+
+// Run makes a redrive.
+func (l *redriveStart) Run(ctx context.Context, s *session) error {
+	if s.Reason == "" {
+		return usage("say why, for the audit: --reason")
+	}
+	o, err := l.order.order(s.Reason)
+	if err != nil {
+		return err
+	}
+	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) { return c.CreateRedrive(ctx, o) })
+	if err != nil {
+		return err
+	}
+	s.notef("The canary is sent next. Follow it: fanout redrive watch %s", r.ID)
+	s.notef("Look at what it did at the receiver, then: fanout redrive approve %s --effect='what you have checked'", r.ID)
+	return s.show(func(t *table) { redriveRows(t, r, time.Now()) })
+}
+
+type redriveLs struct{ listing }
+
+// Run lists redrives.
+func (l *redriveLs) Run(ctx context.Context, s *session) error {
+	return list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.Redrive], error) {
+		return c.ListRedrives(ctx, p)
+	}, func(t *table, all []client.Redrive) { redriveTable(t, all, time.Now()) })
+}
+
+// one names a redrive.
+type one struct {
+	ID string `arg:"" help:"The redrive's id." name:"redrive"`
+}
+
+type redriveShow struct{ one }
+
+// Run shows a redrive.
+func (l *redriveShow) Run(ctx context.Context, s *session) error {
+	r, err := getRedrive(ctx, s, l.ID)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	if err := s.show(func(t *table) { redriveRows(t, r, now) }); err != nil || s.json() {
+		return err
+	}
+	for _, d := range r.CanaryDeliveries {
+		s.sayf("\ncanary %s: %s", clean(d.ID), canarySays(d))
+		if len(d.Evidence) > 0 {
+			s.table(func(t *table) { attemptTable(t, d.Evidence, now) })
+		}
+	}
+	return nil
+}
+
+func getRedrive(ctx context.Context, s *session, id string) (client.Redrive, error) {
+	return ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) { return c.GetRedrive(ctx, id) })
+}
+
+type redriveApprove struct {
+	one
+
+	Effect string `help:"What you have checked at the receiver, in a sentence: it stands in the audit." placeholder:"TEXT" required:"true"`
+}
+
+// Run approves.
+func (l *redriveApprove) Run(ctx context.Context, s *session) error {
+	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+		return c.ApproveRedrive(ctx, l.ID, l.Effect)
+	})
+}
+
+type redrivePause struct{ one }
+
+// Run pauses.
+func (l *redrivePause) Run(ctx context.Context, s *session) error {
+	if s.Reason == "" {
+		return usage("say why, for the audit: --reason")
+	}
+	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+		return c.PauseRedrive(ctx, l.ID, s.Reason)
+	})
+}
+
+type redriveResume struct{ one }
+
+// Run resumes.
+func (l *redriveResume) Run(ctx context.Context, s *session) error {
+	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) { return c.ResumeRedrive(ctx, l.ID) })
+}
+
+type redriveAbort struct {
+	one
+
+	Yes bool `help:"Do not ask." short:"y"`
+}
+
+// Run aborts.
+func (l *redriveAbort) Run(ctx context.Context, s *session) error {
+	if s.Reason == "" {
+		return usage("say why, for the audit: --reason")
+	}
+	if err := s.confirm(ctx, l.Yes, "Abort "+l.ID+"? It cannot be gone on with; what was not sent stays a dead letter."); err != nil {
+		return err
+	}
+	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+		return c.AbortRedrive(ctx, l.ID, s.Reason)
+	})
+}
+
+func steer(ctx context.Context, s *session, how func(context.Context, *client.Client) (client.Redrive, error)) error {
+	r, err := ask(ctx, s, how)
+	if err != nil {
+		return err
+	}
+	return s.show(func(t *table) { redriveRows(t, r, time.Now()) })
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/fanout/fanout/client"
+)
+
+// redriveWatch follows a redrive.
+type redriveWatch struct {
+	one
+
+	Interval    time.Duration `default:"1s" help:"How often to look, from 100ms."`
+	ExitOnPause bool          `help:"End, with exit code 1, when the guard pauses it."`
+}
+
+// Run follows until the redrive has ended: done is exit code 0, aborted 1.
+func (l *redriveWatch) Run(ctx context.Context, s *session) error {
+	if l.Interval < minLook {
+		return usage("--interval must be at least %s", minLook)
+	}
+	w := watcher{s: s, bar: !s.json() && isTerminal(s.out.w), began: time.Now()}
+	defer w.close()
+	tick := time.NewTicker(l.Interval)
+	defer tick.Stop()
+	for away := false; ; {
+		r, err := w.look(ctx, l.ID)
+		switch {
+		case s.out.failure() != nil:
+			return nil // whoever read has seen enough
+		case ctx.Err() != nil:
+			return context.Canceled
+		case err == nil:
+			away = false
+			if over, err := l.over(r); over {
+				return err
+			}
+		case !w.looked, !errors.Is(err, client.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded):
+			return err
+		case !away: // once, and then again and again until it is back
+			away = true
+			w.close()
+			s.notef("%s gives no answer; looking on: %v", s.API, err)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Canceled
+		case <-tick.C:
+		}
+	}
+}
+
+// over says whether there is nothing more to see.
+func (l *redriveWatch) over(r client.Redrive) (bool, error) {
+	switch {
+	case r.State == client.RedrivePaused && r.StoppedBy == "guard" && l.ExitOnPause:
+		return true, &failedError{fmt.Sprintf("the guard has paused it: %s (fanout redrive resume %s)", r.Stopped, r.ID)}
+	case r.EndedAt.IsZero(): // aborted, it ends when what is out has ended
+		return false, nil
+	case r.State == client.RedriveAborted:
+		return true, &failedError{"it was aborted: " + r.Stopped}
+	}
+	return true, nil
+}
+
+// watcher shows looks: as one line that changes, or as a line for each change.
+type watcher struct {
+	s      *session
+	bar    bool
+	began  time.Time
+	looked bool
+	last   string
+	width  int // of what stands on the terminal's line
+}
+
+// seen is a look.
+type seen struct {
+	Redrive client.Redrive `json:"redrive"`
+	// Age of the oldest eligible fresh or retry delivery, in seconds; nil if the key may
+	// not see it.
+	Age *float64 `json:"oldest_eligible_age_seconds"`
+}
+
+// look reads where it stands, and shows it if that is news.
+func (w *watcher) look(ctx context.Context, id string) (client.Redrive, error) {
+	r, err := getRedrive(ctx, w.s, id)
+	if err != nil {
+		return r, err
+	}
+	v := seen{Redrive: r}
+	page, err := ask(ctx, w.s, func(ctx context.Context, c *client.Client) (client.OnCall, error) { return c.OnCall(ctx) })
+	switch {
+	case err == nil:
+		age := oldestEligible(page)
+		v.Age = &age
+	case !errors.Is(err, client.ErrForbidden) && !errors.Is(err, client.ErrUnavailable): // before its first sample there is none
+		return r, err
+	}
+	w.looked = true
+	w.show(v)
+	return r, nil
+}
+
+// oldestEligible is the age that the guard looks at: of what is new, and its retries.
+func oldestEligible(page client.OnCall) (age float64) {
+	for _, c := range page.Classes {
+		for _, l := range c.Lanes {
+			if l.Lane != "redrive" {
+				age = max(age, l.OldestEligibleAgeSeconds)
+			}
+		}
+	}
+	return age
+}
+
+func (w *watcher) show(v seen) {
+	news := fmt.Sprint(v.Redrive.State, stands(v.Redrive), v.Redrive.Matched, v.Redrive.RatePerSecond, v.Redrive.EndedAt.IsZero())
+	if v.Redrive.Tally != nil {
+		news += fmt.Sprint(*v.Redrive.Tally)
+	}
+	switch {
+	case w.bar:
+		w.redraw(barLine(v))
+	case news == w.last:
+	case w.s.json():
+		_ = w.s.line(v) // a write's failure is looked for
+	default:
+		w.s.sayf("%s  %s", time.Now().UTC().Format("15:04:05Z"), watchLine(v))
+	}
+	w.last = news
+}
+
+// redraw writes over the line that stands there.
+func (w *watcher) redraw(line string) {
+	n := utf8.RuneCountInString(line)
+	_, _ = fmt.Fprintf(w.s.out, "\r%s%s", line, strings.Repeat(" ", max(w.width-n, 0)))
+	w.width = n
+}
+
+// close leaves the terminal's line.
+func (w *watcher) close() {
+	if w.width > 0 {
+		_, _ = fmt.Fprintln(w.s.out)
+		w.width = 0
+	}
+}
+
+const barWidth = 24
+
+// barLine is the line on a terminal, of at most 160 characters.
+func barLine(v seen) string {
+	ended, all := progress(v.Redrive)
+	full := 0
+	if all > 0 {
+		full = int(barWidth * ended / all)
+	}
+	return oneLine(fmt.Sprintf("[%s%s] %s", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), watchLine(v)), 160)
+}
+
+func progress(r client.Redrive) (ended, all int64) {
+	if y := r.Tally; y != nil {
+		return y.Delivered + y.Dead + y.Cancelled + y.Over + y.LetGo, y.Claimed
+	}
+	return 0, r.Matched - r.Skipped
+}
+
+// watchLine is a look in words.
+func watchLine(v seen) string {
+	r := v.Redrive
+	ended, all := progress(r)
+	said := []string{string(r.State), fmt.Sprintf("%d of %d ended", ended, all)}
+	if y := r.Tally; y != nil {
+		said = append(said, fmt.Sprintf("%d delivered, %d dead again, %d out", y.Delivered, y.Dead, y.Out))
+	}
+	if r.State == client.RedriveRunning {
+		said = append(said, rateOf(r))
+	}
+	if v.Age != nil {
+		said = append(said, "oldest eligible "+span(time.Duration(*v.Age*float64(time.Second))))
+	}
+	if why := stands(r); why != "" {
+		said = append(said, why)
+	}
+	return clean(strings.Join(said, "; "))
+}
