@@ -147,20 +147,39 @@ type BatchResult struct {
 	Err     error // as of Submit
 }
 
-// SubmitBatch is Submit for each post, in no order: one that is refused keeps no other
+// SubmitBatch is Submit for each post, in no order but among those of one id: one that is refused keeps no other
 // from being accepted. The results are in the order of the posts.
 func (s *Service) SubmitBatch(ctx context.Context, posts []Post) []BatchResult {
 	results := make([]BatchResult, len(posts))
 	var all errgroup.Group
 	all.SetLimit(batchParallel)
-	for i, p := range posts {
+	for _, group := range sameID(posts) {
 		all.Go(func() error {
-			results[i].Receipt, results[i].Err = s.Submit(ctx, p)
+			for _, i := range group {
+				results[i].Receipt, results[i].Err = s.Submit(ctx, posts[i])
+			}
 			return nil
 		})
 	}
 	_ = all.Wait() // each says its own error
 	return results
+}
+
+// sameID groups posts by their id, in their order: of two with one id the first is the
+// event, and the other its repeat or its conflict.
+func sameID(posts []Post) [][]int {
+	var groups [][]int
+	at := map[string]int{}
+	for i, p := range posts {
+		g, known := at[p.ID]
+		if !known || p.ID == "" {
+			g = len(groups)
+			groups = append(groups, nil)
+			at[p.ID] = g
+		}
+		groups[g] = append(groups[g], i)
+	}
+	return groups
 }
 
 // recipients finds those who get an event.

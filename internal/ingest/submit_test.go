@@ -354,6 +354,21 @@ func TestSubmitBatch(t *testing.T) {
 	}
 }
 
+// Of two posts with one id in a batch the first is the event, whatever the second is.
+func TestSubmitBatchKeepsTheOrderOfAnID(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, Options{})
+	for i := range 50 {
+		first, second := validPost(), validPost()
+		first.ID = fmt.Sprint("evt-", i)
+		second.ID, second.ShipmentID = first.ID, "another"
+		r := b.SubmitBatch(t.Context(), []Post{first, second, first})
+		if r[0].Err != nil || r[0].Receipt.Duplicate || !errors.Is(r[1].Err, schedule.ErrConflict) || r[2].Err != nil || !r[2].Receipt.Duplicate {
+			t.Fatalf("%+v", r)
+		}
+	}
+}
+
 // SubmitTo asks no filter, and nobody else gets the event.
 func TestSubmitTo(t *testing.T) {
 	t.Parallel()

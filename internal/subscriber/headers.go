@@ -117,6 +117,9 @@ func notInToken(r rune) bool {
 // nothing of it. What is left goes out as it is: RFC 9110 (5.5) has receivers strip
 // blanks at either end, and leaves open what a byte beyond ASCII means.
 func badHeaderValue(v string) string {
+	if v == masked {
+		return "is the " + masked + " that answers show for a value; send the value, or leave the header out to keep the one it has"
+	}
 	switch {
 	case v == "":
 		return "must not be empty; null removes the header"
@@ -144,11 +147,14 @@ func (h Headers) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, h.String
 // LogValue is the same for slog.
 func (h Headers) LogValue() slog.Value { return slog.StringValue(h.String()) }
 
+// masked stands for a value in answers.
+const masked = "***"
+
 // MarshalJSON shows each value as "***".
 func (h Headers) MarshalJSON() ([]byte, error) {
 	shown := make(map[string]string, len(h))
 	for name := range h {
-		shown[name] = "***"
+		shown[name] = masked
 	}
 	return json.Marshal(shown) //nolint:wrapcheck // strings always marshal
 }

@@ -46,6 +46,7 @@ func TestHeadersAreJudged(t *testing.T) {
 		"a": true, "Bearer abc": true, "a\tb": true, "!~": true, strings.Repeat("v", 1024): true, strings.Repeat("v", 1025): false,
 		"": false, " a": false, "a ": false, "\ta": false, "a\t": false, " ": false,
 		"a\rb": false, "a\nb": false, "a\r\nX-Other: b": false, "a\x00b": false, "a\x7fb": false, "a\x1bb": false, "\u00e4": false, "\xff": false,
+		"***": false, "a***": true,
 	} {
 		_, err := store.Create(t.Context(), subscriber.Draft{URL: new("https://example.com"), Headers: map[string]*string{"X-Token": &value}})
 		want := []string(nil)
@@ -55,7 +56,7 @@ func TestHeadersAreJudged(t *testing.T) {
 		if got := pointers(t, err); !slices.Equal(got, want) {
 			t.Errorf("%q: faults at %q, want %q", value, got, want)
 		}
-		if err != nil && len(strings.TrimSpace(value)) > 1 && strings.Contains(err.Error(), value) {
+		if err != nil && value != "***" && len(strings.TrimSpace(value)) > 1 && strings.Contains(err.Error(), value) {
 			t.Errorf("the error quotes the value: %v", err)
 		}
 	}
