@@ -107,7 +107,9 @@ func (j *judge) faults(r *request, sent *http.Request, a answer) (all []string) 
 		j.problem(a, wrong)
 	}
 	j.access(r, sent, a, wrong)
-	j.receipt(a, wrong)
+	if r.op.id == "postEventBatch" {
+		j.receipt(a, wrong)
+	}
 	if r.whole && slices.Contains([]string{
 		"invalid_json", "invalid_utf8", "invalid_field", "unsupported_media_type", "body_too_large", "method_not_allowed",
 	}, a.problem().Code) {

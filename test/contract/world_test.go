@@ -90,6 +90,7 @@ func newWorld(t testing.TB) *world {
 	w.people()
 	w.things()
 	w.redrives()
+	w.waiting()
 	return w
 }
 
@@ -228,19 +229,19 @@ func (w *world) redrives() {
 	const of = 3 // dead letters each
 	var s struct{ ID string }
 	w.must("POST", "/v1/subscribers", fmt.Sprintf(`{"account":"acme","url":%q,"filter":{"types":["return.created"]}}`, w.endpoint+"/rejects"), http.StatusCreated, &s)
-	for i := range 8 * of {
+	for i := range 16 * of { // one of four is delivered all the same
 		w.must("POST", "/v1/events", fmt.Sprintf(`{"id":"return_%d","type":"return.created","shipment_id":"s","occurred_at":"2026-11-30T12:00:00Z","data":1}`, i),
 			http.StatusAccepted, nil)
 	}
 	var list struct {
 		Data []struct{ Delivery struct{ ID string } }
 	}
-	w.until("they are dead", func() bool {
+	w.until("enough are dead", func() bool {
 		w.must("GET", "/v1/dead-letters?limit=200&subscriber_id="+s.ID, "", http.StatusOK, &list)
-		return len(list.Data) == 8*of
+		return len(list.Data) >= 8*of
 	})
 	w.must("PATCH", "/v1/subscribers/"+s.ID, fmt.Sprintf(`{"url":%q}`, w.endpoint+"/ok"), http.StatusOK, nil)
-	for some := range slices.Chunk(list.Data, of) {
+	for some := range slices.Chunk(list.Data[:8*of], of) {
 		var ids []string
 		for _, d := range some {
 			ids = append(ids, d.Delivery.ID)
@@ -252,6 +253,27 @@ func (w *world) redrives() {
 	w.until("all await an approval", func() bool {
 		_, b := w.do("GET", "/v1/redrives", "", bootstrap)
 		return strings.Count(string(b), `"state":"awaiting_approval"`) == 8
+	})
+}
+
+// waiting are deliveries that can still be retried and cancelled: those of a paused
+// subscriber.
+func (w *world) waiting() {
+	w.Helper()
+	var s struct{ ID string }
+	w.must("POST", "/v1/subscribers", fmt.Sprintf(`{"account":"globex","url":%q,"paused":true,"filter":{"types":["return.held"]}}`, w.endpoint+"/ok"), http.StatusCreated, &s)
+	const n = 20
+	for i := range n {
+		w.must("POST", "/v1/events", fmt.Sprintf(`{"id":"held_%d","type":"return.held","shipment_id":"s","occurred_at":"2026-11-30T12:00:00Z","data":1}`, i),
+			http.StatusAccepted, nil)
+	}
+	w.until("they wait", func() bool {
+		var list struct{ Data []struct{ ID string } }
+		w.must("GET", "/v1/deliveries?subscriber_id="+s.ID, "", http.StatusOK, &list)
+		for _, d := range list.Data {
+			w.learn("delivery_id", d.ID)
+		}
+		return len(list.Data) == n
 	})
 }
 
