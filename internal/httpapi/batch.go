@@ -128,8 +128,8 @@ func readBatch(r *http.Request) ([]jsontext.Value, error) {
 // splitBatch cuts the list into its events, which stay parts of the body.
 func splitBatch(body []byte) (events []jsontext.Value, err error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(body), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if kind := dec.PeekKind(); kind != '{' && kind != 0 {
-		return nil, fail(ProblemCodeInvalidJSON, "The body is %s. Send a JSON object with events, a list.", got(kind))
+	if err := object(dec, body, "a JSON object with events, a list"); err != nil {
+		return nil, err
 	}
 	if _, err := dec.ReadToken(); err != nil {
 		return nil, malformed(err)
@@ -144,7 +144,10 @@ func splitBatch(body []byte) (events []jsontext.Value, err error) {
 		case seen:
 			return nil, badField("/events", "is given twice; send it once")
 		}
-		if kind := dec.PeekKind(); kind != '[' && kind != 0 {
+		if kind := dec.PeekKind(); kind != '[' {
+			if _, err := dec.ReadValue(); err != nil {
+				return nil, malformed(err)
+			}
 			return nil, badField("/events", "must be an array, is "+got(kind))
 		}
 		if _, err := dec.ReadToken(); err != nil {

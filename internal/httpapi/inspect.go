@@ -31,17 +31,29 @@ func inspect(text []byte) error {
 	// Invalid UTF-8 is allowed from here on because it now means an escaped half of
 	// a surrogate pair. Those bytes are ASCII: in data they are kept as they are.
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if kind := dec.PeekKind(); kind != '{' {
-		if kind == 0 {
-			_, err := dec.ReadToken()
-			return malformed(err)
-		}
-		return fail(ProblemCodeInvalidJSON, "The body is %s. Send a JSON object.", got(kind))
+	if err := object(dec, text, "a JSON object"); err != nil {
+		return err
 	}
 	if err := walk(dec); err != nil {
 		return err
 	}
 	return nothingAfter(dec)
+}
+
+// object says what a text is that does not begin as an object. It is read first: only
+// then a `-` is known to be no number, and an `x` to be nothing at all.
+func object(dec *jsontext.Decoder, text []byte, wanted string) error {
+	kind := dec.PeekKind()
+	if kind == '{' {
+		return nil
+	}
+	if len(bytes.Trim(text, " \t\r\n")) == 0 {
+		return fail(ProblemCodeInvalidJSON, "The body is blank. Send %s.", wanted)
+	}
+	if _, err := dec.ReadValue(); err != nil {
+		return malformed(err)
+	}
+	return fail(ProblemCodeInvalidJSON, "The body is %s. Send %s.", got(kind), wanted)
 }
 
 func nothingAfter(dec *jsontext.Decoder) error {

@@ -164,3 +164,27 @@ func TestReferencePage(t *testing.T) {
 		}
 	}
 }
+
+// A body that is no object is told what it is, whatever it begins with.
+func TestWhatIsNoObjectIsNamed(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	for body, want := range map[string]string{
+		"x":            "The body is not JSON: ",
+		"}":            "The body is not JSON: ",
+		"-x":           "The body is not JSON: ",
+		"-":            "The body ends in the middle of the JSON.",
+		"tru":          "The body ends in the middle of the JSON.",
+		" \r\n\t":      "The body is blank. Send a JSON object",
+		"-1":           "The body is a number. Send a JSON object",
+		"[]":           "The body is an array. Send a JSON object",
+		`{"events":x}`: "The body is not JSON: ",
+	} {
+		for _, path := range []string{"/v1/events", "/v1/events/batch"} {
+			p := wantProblem(t, k.do("POST", path, body, "Content-Type: application/json"), ProblemCodeInvalidJSON)
+			if !strings.HasPrefix(p.Detail, want) {
+				t.Errorf("%s of %q: %q, want %q", path, body, p.Detail, want)
+			}
+		}
+	}
+}
