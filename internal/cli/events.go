@@ -123,7 +123,10 @@ func (l *eventsPost) Run(ctx context.Context, s *session) error {
 		return c.Post(ctx, e)
 	})
 	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		s.notef("The event's id is %s: post it again with that id and the same body, and it is accepted once.", e.ID)
+		s.notef("Post it again as it was, and it is accepted once: with --id=%s --occurred-at=%s.", e.ID, e.OccurredAt.Format(time.RFC3339Nano))
+	}
+	if errors.Is(err, client.ErrConflict) && l.File == "" && l.OccurredAt.IsZero() {
+		s.notef("Without --occurred-at the body has the time of now, and so is another one each time: to post an event again, give the time that it was posted with.")
 	}
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ fanout subscribers schedule sub_01K8Z5 --attempts=5`,
 	"events show":       `fanout events show evt_01K8Z5`,
 	"events post": `fanout events post --type=shipment.delivered --shipment=shp_1 --attribute=carrier=dhl
 fanout events post --file=event.json
-echo '{"signed_by": "reception"}' | fanout events post --id=evt_1 --type=shipment.delivered --shipment=shp_1 --data=-`,
+echo '{"signed_by": "reception"}' | fanout events post --id=evt_1 --occurred-at=2026-03-01T09:30:00Z --type=shipment.delivered --shipment=shp_1 --data=-`,
 	"events batch": `fanout events batch shipments.ndjson
 zcat shipments.ndjson.gz | fanout events batch -o json`,
 	"deliveries ls": `fanout deliveries ls --event=evt_01K8Z5

@@ -143,8 +143,7 @@ func (f facts) end(now time.Time) string {
 func (f facts) options() (said []string) {
 	d := f.delivery
 	add := func(why, command string) { said = append(said, fmt.Sprintf("- %s: %s", why, command)) }
-	pending := d.State == client.Scheduled || d.State == client.Leased
-	if pending && f.onHold() {
+	if d.State != client.Delivered && d.State != client.Cancelled && f.onHold() {
 		var ends []string
 		for _, h := range f.subscriber.Status.Holds {
 			if h.Reason != client.Throttled { // which ends by itself alone

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,7 +105,11 @@ func (f facts) attempts(now time.Time) (said []string) {
 		said = append(said, fmt.Sprintf("- Of %s that failed the evidence is not kept.", count(n, "earlier attempt", "earlier attempts")))
 	}
 	for _, a := range d.Evidence {
-		line := fmt.Sprintf("- Attempt %d, %s: %s, after %s.", a.Attempt, when(a.StartedAt, now), meaning(a.Outcome, a.Status), span(time.Duration(a.Duration)))
+		line := fmt.Sprintf("- Attempt %d, %s: %s", a.Attempt, when(a.StartedAt, now), meaning(a.Outcome, a.Status))
+		if delivery.Outcome(a.Outcome) != delivery.LeaseLost { // nobody knows how long that was out
+			line += ", after " + span(time.Duration(a.Duration))
+		}
+		line += "."
 		if a.Error != "" && a.Status == 0 {
 			line += " The error: " + strings.TrimSuffix(oneLine(a.Error, 200), ".") + "."
 		}
@@ -116,7 +121,11 @@ func (f facts) attempts(now time.Time) (said []string) {
 		}
 		said = append(said, line)
 	}
-	if d.State == client.Delivered {
+	// A success after a failure is among the evidence.
+	told := slices.ContainsFunc(d.Evidence, func(a client.Attempt) bool {
+		return a.Attempt == d.Attempts && delivery.Outcome(a.Outcome) == delivery.OK
+	})
+	if d.State == client.Delivered && !told {
 		said = append(said, fmt.Sprintf("- Attempt %d, %s: the endpoint took it%s.", d.Attempts, when(d.LastAttemptAt, now), inBrackets(d.LastStatus)))
 	}
 	if d.Releases > 0 {
