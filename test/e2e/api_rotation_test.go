@@ -73,7 +73,7 @@ func TestRotation(t *testing.T) {
 
 	const overlap = 4 * time.Second
 	second := s.rotate(sub.ID, overlap.String())
-	if len(second.Secrets) != 3 || !second.Secrets[0].ExpiresAt.IsZero() || second.Secrets[1].ExpiresAt != second.Secrets[2].ExpiresAt {
+	if len(second.Secrets) != 3 || !second.Secrets[0].ExpiresAt.IsZero() || !second.Secrets[1].ExpiresAt.Equal(second.Secrets[2].ExpiresAt) {
 		t.Fatalf("after the second rotation: %+v", second.Secrets)
 	}
 	end := second.Secrets[1].ExpiresAt

@@ -12,7 +12,7 @@ import (
 	"fmt"
 	"html"
 	"io"
-	"log"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
@@ -70,7 +70,9 @@ func (w *world) endpoint(rw http.ResponseWriter, r *http.Request) {
 	for i := range parts {
 		enc := json.NewEncoder(rw)
 		enc.SetEscapeHTML(turn != 0)
-		_ = enc.Encode(parts[(i+turn)%len(parts)])
+		if err := enc.Encode(parts[(i+turn)%len(parts)]); err != nil {
+			return // the sender went away
+		}
 	}
 }
 
@@ -86,7 +88,7 @@ func (w *world) secretsOf(r *http.Request) []string {
 // trusts, and an address where nobody listens.
 func (w *world) endpoints() (plain, selfSigned, nobody string) {
 	w.Helper()
-	quiet := log.New(io.Discard, "", 0) // the handshakes that fail
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) // the handshakes that fail
 	s := httptest.NewServer(http.HandlerFunc(w.endpoint))
 	w.Cleanup(func() { s.CloseClientConnections(); s.Close() })
 

@@ -164,7 +164,13 @@ func TestHuntFinds(t *testing.T) {
 	} {
 		for _, wrap := range []func(string) string{
 			func(s string) string { return s },
-			func(s string) string { b, _ := json.Marshal(map[string]string{"a": s}); return string(b) },
+			func(s string) string {
+				b, err := json.Marshal(map[string]string{"a": s})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return string(b)
+			},
 		} {
 			h := &hunt{}
 			h.secret("it", text)

@@ -49,6 +49,7 @@ func TestNothingShowsASecret(t *testing.T) {
 	w.awaitEnds(subs)
 	w.change(subs)
 	w.repair(subs)
+	w.redrive(subs)
 	w.outage(subs)
 	w.post(subs, "third")
 	w.awaitEnds(subs)
@@ -406,6 +407,46 @@ func (w *world) repair(subs []*subscriber) {
 	w.call("subscriber", "GET", "/v1/subscribers/"+gone.id, "")
 }
 
+// redrive sends dead letters again, to endpoints that still fail, and forgets one.
+func (w *world) redrive(subs []*subscriber) {
+	w.Helper()
+	for _, s := range subs {
+		if s.behaviour != "500" && s.behaviour != "404" {
+			continue
+		}
+		var list struct {
+			Data []struct{ Delivery struct{ ID string } }
+		}
+		a := w.must("operator", "GET", "/v1/dead-letters?limit=3&subscriber_id="+s.id, "")
+		w.ok(json.Unmarshal([]byte(a.body), &list))
+		if len(list.Data) < 3 {
+			w.Fatalf("%d dead letters of %s", len(list.Data), s.behaviour)
+		}
+		w.must("operator", "GET", "/v1/dead-letters/"+list.Data[0].Delivery.ID, "", s.own...) // with its subscriber
+		ids := []string{list.Data[0].Delivery.ID, list.Data[1].Delivery.ID, list.Data[2].Delivery.ID}
+		id := w.must("operator", "POST", "/v1/redrives", toJSON(map[string]any{"reason": "to see", "ids": ids, "attempt_budget": 1})).field("id")
+		at := "/v1/redrives/" + id
+		state := ""
+		w.until("the canary of "+s.behaviour+" is back", func() bool {
+			_, text := w.fetch("GET", w.url+at, "", "Authorization: Bearer "+w.admin)
+			state = answer{body: text}.field("state")
+			if strings.HasPrefix(state, "canary") { // it is waited for while its endpoint is on hold
+				w.must("operator", "POST", "/v1/subscribers/"+s.id+"/resume", "", s.own...)
+			}
+			return state != "" && !strings.HasPrefix(state, "canary")
+		})
+		w.call("operator", "POST", at+"/approve", `{"effect":"seen in the logs"}`)
+		w.call("operator", "POST", at+"/pause", `{"reason":"to see"}`)
+		w.call("operator", "POST", at+"/abort", `{"reason":"to see"}`)
+		w.must("operator", "GET", at, "")
+		var e struct{ Deliveries []struct{ ID string } }
+		w.ok(json.Unmarshal([]byte(w.must("operator", "GET", "/v1/events/second-batch-"+s.behaviour, "").body), &e))
+		for _, d := range e.Deliveries {
+			w.must("operator", "POST", "/v1/dead-letters/discard", toJSON(map[string]any{"reason": "to see", "ids": []string{d.ID}}))
+		}
+	}
+}
+
 // outage kills Redis for a moment, while everything is asked for.
 func (w *world) outage(subs []*subscriber) {
 	w.Helper()
@@ -452,11 +493,23 @@ func (w *world) commands(s *subscriber) {
 	for _, format := range []string{"table", "json"} {
 		o := "--output=" + format
 		for _, args := range [][]string{
-			{"subscribers", "ls"}, {"subscribers", "show", s.id}, {"subscribers", "stats", s.id}, {"subscribers", "schedule", s.id},
-			{"subscribers", "pause", s.id}, {"subscribers", "resume", s.id}, {"subscribers", "test", s.id},
-			{"subscribers", "patch", s.id, "--name=renamed"}, {"keys", "ls"}, {"keys", "self"}, {"keys", "self", "--key-file=" + file}, {"audit"},
-			{"events", "show", "first-200"}, {"dead", "ls"}, {"deliveries", "ls", "--event=first-404"},
-			{"trigger", "shipment.200"}, {"subscribers", "show", "sub_nobody"},
+			{"subscribers", "ls"},
+			{"subscribers", "show", s.id},
+			{"subscribers", "stats", s.id},
+			{"subscribers", "schedule", s.id},
+			{"subscribers", "pause", s.id},
+			{"subscribers", "resume", s.id},
+			{"subscribers", "test", s.id},
+			{"subscribers", "patch", s.id, "--name=renamed"},
+			{"keys", "ls"},
+			{"keys", "self"},
+			{"keys", "self", "--key-file=" + file},
+			{"audit"},
+			{"events", "show", "first-200"},
+			{"dead", "ls"},
+			{"deliveries", "ls", "--event=first-404"},
+			{"trigger", "shipment.200"},
+			{"subscribers", "show", "sub_nobody"},
 		} {
 			w.cli(admin, w.pathsOf(args[0]), append(args, o)...)
 		}
@@ -519,7 +572,7 @@ func (w *world) everyView(subs []*subscriber) {
 				break
 			}
 		}
-		for _, path := range []string{"/metrics", "/oncall", "/v1/oncall", "/v1/keys?limit=200", "/v1/keys/self", "/v1/dead-letters?limit=200", "/openapi.yaml", "/docs"} {
+		for _, path := range []string{"/metrics", "/oncall", "/v1/oncall", "/v1/keys?limit=200", "/v1/keys/self", "/v1/dead-letters?limit=200", "/v1/redrives", "/openapi.yaml", "/docs"} {
 			w.call(role, "GET", path, "")
 		}
 	}
