@@ -147,9 +147,9 @@ type Attempt struct {
 	// Examples: 2
 	DeliveryCount int64 `json:"delivery_count"`
 
-	// Duration A Go duration string, such as `250ms`, `10s` or `1h30m`.
+	// Duration How long it took.
 	//
-	// Examples: 10s
+	// Examples: 144.5ms
 	Duration Duration `json:"duration"`
 
 	// Error What went wrong, in words.
@@ -170,14 +170,14 @@ type Attempt struct {
 	// Phases Where the time of a request went, in ms; absent if none was made. What did not happen, as on a connection that was kept alive, is 0.
 	Phases Phases `json:"phases,omitempty,omitzero"`
 
-	// RetryAfter A Go duration string, such as `250ms`, `10s` or `1h30m`.
+	// RetryAfter What the endpoint asked for by Retry-After; absent if it did not.
 	//
-	// Examples: 10s
+	// Examples: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
 
-	// StartedAt RFC 3339 in UTC, by the clock of Redis.
+	// StartedAt When it began.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:03:28.112Z
 	StartedAt Time `json:"started_at"`
 
 	// Status The HTTP status; absent if no answer came.
@@ -289,6 +289,8 @@ type BatchReceipt struct {
 	Refused int `json:"refused"`
 
 	// Results One for each event, in their order.
+	//
+	// Examples: [{"accepted_at":"2026-11-30T13:03:22.481Z","deliveries":3,"duplicate":false,"id":"evt_dhl_00340434161094042557_delivered","index":0,"status":202},{"id":"evt_ups_1Z999AA10123456784_exception","index":1,"problem":{"code":"invalid_request","detail":"The event was not accepted; errors says what to change.","errors":[{"detail":"is required; send the id of the shipment that the event is about","pointer":"/events/1/shipment_id"}],"request_id":"req_5F3KQZ7RC2T4N6","status":422,"title":"A rule is broken","type":"urn:fanout:problem:invalid_request"},"status":422}]
 	Results []BatchResult `json:"results"`
 }
 
@@ -393,9 +395,13 @@ type DeadLetterFilter struct {
 	Outcome Outcome `json:"outcome,omitempty,omitzero"`
 
 	// Reason Why it died.
+	//
+	// Examples: exhausted
 	Reason Outcome `json:"reason,omitempty,omitzero"`
 
 	// Since It died then or later.
+	//
+	// Examples: 2026-11-30T08:00:00Z
 	Since Time `json:"since,omitempty,omitzero"`
 
 	// SubscriberID The subscriber's id.
@@ -409,6 +415,8 @@ type DeadLetterFilter struct {
 	Type EventType `json:"type,omitempty,omitzero"`
 
 	// Until It died before then.
+	//
+	// Examples: 2026-11-30T14:00:00Z
 	Until Time `json:"until,omitempty,omitzero"`
 }
 
@@ -440,9 +448,9 @@ type Delivery struct {
 	// Examples: 2
 	DeliveryCount int64 `json:"delivery_count"`
 
-	// EndedAt RFC 3339 in UTC, by the clock of Redis.
+	// EndedAt When it ended; absent before.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T15:46:00.107Z
 	EndedAt Time `json:"ended_at,omitempty,omitzero"`
 
 	// EventID The producer's own id of the event, or the one given at ingest.
@@ -453,14 +461,14 @@ type Delivery struct {
 	// Evidence Its attempts, oldest first, as far as they are kept. Absent in lists and in the answers to retry and cancel.
 	Evidence []Attempt `json:"evidence,omitzero"`
 
-	// ExpiresAt RFC 3339 in UTC, by the clock of Redis.
+	// ExpiresAt When it is dead in any case, `max_age` after it was accepted.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-12-01T13:03:22.481Z
 	ExpiresAt Time `json:"expires_at"`
 
-	// FirstAttemptAt RFC 3339 in UTC, by the clock of Redis.
+	// FirstAttemptAt When its first attempt began.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:03:22.490Z
 	FirstAttemptAt Time `json:"first_attempt_at,omitempty,omitzero"`
 
 	// ID Derived from the event and the subscriber; the same for ever.
@@ -473,9 +481,9 @@ type Delivery struct {
 	// Examples: retry
 	Lane Lane `json:"lane"`
 
-	// LastAttemptAt RFC 3339 in UTC, by the clock of Redis.
+	// LastAttemptAt When its last attempt began.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:03:28.112Z
 	LastAttemptAt Time `json:"last_attempt_at,omitempty,omitzero"`
 
 	// LastOutcome What an attempt came to, or why a delivery is dead.
@@ -493,9 +501,9 @@ type Delivery struct {
 	// Examples: 0
 	LeaseLosses int `json:"lease_losses"`
 
-	// NextAttemptAt RFC 3339 in UTC, by the clock of Redis.
+	// NextAttemptAt When its next attempt is due; absent unless it is scheduled.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:03:58.257Z
 	NextAttemptAt Time `json:"next_attempt_at,omitempty,omitzero"`
 
 	// Reason Why it is dead; absent otherwise, in lists of deliveries and in the answers to retry and cancel.
@@ -832,20 +840,20 @@ type HealthStatus string
 type Hold struct {
 	// Note What it means and what ends it, for a person.
 	//
-	// Examples: Somebody paused it; it is sent to again when it is resumed.
+	// Examples: Its endpoint failed too often in a row; one delivery is let through as a probe, not before until, and the first success ends this. A resume lets the next probe go at once.
 	Note string `json:"note"`
 
 	// Probe The delivery that is out as the breaker's probe; absent if none is.
 	Probe DeliveryIDValue `json:"probe,omitempty,omitzero"`
 
-	// Reason `paused`: somebody said so. `disabled`: its endpoint answered 410. `throttled`: its endpoint
-	// asked for it by Retry-After. `breaker`: its endpoint failed too often in a row.
+	// Reason `paused`: somebody said so. `disabled`: its endpoint answered 410. `throttled`: its endpoint asked for it by Retry-After. `breaker`: its endpoint failed too often in a row.
 	//
-	//
-	// Examples: throttled
+	// Examples: breaker
 	Reason HoldReason `json:"reason"`
 
 	// Until When `throttled` ends by itself, or `breaker` lets the next probe go; absent where only a person or a probe that is out can end it.
+	//
+	// Examples: 2026-12-02T09:02:12.440Z
 	Until Time `json:"until,omitempty,omitzero"`
 }
 
@@ -873,6 +881,8 @@ type Key struct {
 	CreatedBy string `json:"created_by"`
 
 	// ExpiresAt When it ends by itself; absent if it does not.
+	//
+	// Examples: 2027-03-01T00:00:00Z
 	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
 
 	// ID The key's id, which is no secret.
@@ -881,6 +891,8 @@ type Key struct {
 	ID KeyIDValue `json:"id"`
 
 	// LastUsedAt When it was last used, to a minute or so; absent if it never was.
+	//
+	// Examples: 2026-12-04T09:15:00Z
 	LastUsedAt Time `json:"last_used_at,omitempty,omitzero"`
 
 	// Name For people; who or what uses it.
@@ -894,6 +906,8 @@ type Key struct {
 	RatePerSecond KeyRate `json:"rate_per_second,omitempty,omitzero"`
 
 	// RevokedAt When it was revoked; absent if it was not.
+	//
+	// Examples: 2027-01-15T10:42:07.350Z
 	RevokedAt Time `json:"revoked_at,omitempty,omitzero"`
 
 	// Role `producer` posts events; `subscriber` keeps what belongs to its account; `viewer` reads;
@@ -927,6 +941,8 @@ type KeyCreated struct {
 	CreatedBy string `json:"created_by"`
 
 	// ExpiresAt When it ends by itself; absent if it does not.
+	//
+	// Examples: 2027-03-01T00:00:00Z
 	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
 
 	// ID The key's id, which is no secret.
@@ -1029,6 +1045,8 @@ type NewKey struct {
 	Account KeyAccount `json:"account,omitempty,omitzero"`
 
 	// ExpiresAt When it ends by itself; never if left out.
+	//
+	// Examples: 2027-03-01T00:00:00Z
 	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
 
 	// Name For people; who or what uses it.
@@ -1147,9 +1165,9 @@ type OnCallClass struct {
 
 // OnCallFailure One failure.
 type OnCallFailure struct {
-	// At RFC 3339 in UTC, by the clock of Redis.
+	// At When.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:03:19.840Z
 	At Time `json:"at"`
 
 	// Attempts Attempts charged.
@@ -1172,9 +1190,9 @@ type OnCallFailure struct {
 	// Examples: http_5xx
 	Outcome Outcome `json:"outcome"`
 
-	// Reason What an attempt came to, or why a delivery is dead.
+	// Reason Why there was no other attempt; the same as `outcome` where that is why.
 	//
-	// Examples: http_5xx
+	// Examples: exhausted
 	Reason Outcome `json:"reason"`
 
 	// SubscriberID The subscriber's id.
@@ -1193,9 +1211,9 @@ type OnCallHeld struct {
 	// Reasons Its holds; all must end.
 	Reasons []HoldReason `json:"reasons"`
 
-	// Since RFC 3339 in UTC, by the clock of Redis.
+	// Since Since when.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T12:40:07.115Z
 	Since Time `json:"since"`
 
 	// SubscriberID The subscriber's id.
@@ -1204,6 +1222,8 @@ type OnCallHeld struct {
 	SubscriberID SubscriberIDValue `json:"subscriber_id"`
 
 	// Until When its next change is due by itself (the end of `throttled`, the next probe of `breaker`); absent where a person must end a hold, or a probe is out.
+	//
+	// Examples: 2026-11-30T13:04:30.902Z
 	Until Time `json:"until,omitempty,omitzero"`
 }
 
@@ -1250,12 +1270,18 @@ type Policy = delivery.Policy
 // A `classify` given replaces the one that was.
 type PolicyInput struct {
 	// AttemptTimeout Bounds one attempt over dial, TLS, headers and body; 100ms to 60s. Default 10s.
+	//
+	// Examples: 10s
 	AttemptTimeout Duration `json:"attempt_timeout,omitempty,omitzero"`
 
 	// BackoffBase The first window of the backoff; 10ms to `backoff_cap`. Default 5s.
+	//
+	// Examples: 5s
 	BackoffBase Duration `json:"backoff_base,omitempty,omitzero"`
 
 	// BackoffCap The widest window of the backoff; up to 24h. Default 1h.
+	//
+	// Examples: 1h
 	BackoffCap Duration `json:"backoff_cap,omitempty,omitzero"`
 
 	// BreakerFailures How many failures of the endpoint in a row, over all its deliveries, open its breaker.
@@ -1280,6 +1306,8 @@ type PolicyInput struct {
 	Classify map[string]PolicyInputClassify `json:"classify,omitempty,omitzero"`
 
 	// MaxAge How long after accept a delivery is still worth sending; 1s to 720h, not below `attempt_timeout`. Default 24h.
+	//
+	// Examples: 24h
 	MaxAge Duration `json:"max_age,omitempty,omitzero"`
 
 	// MaxAttempts The attempt budget.
@@ -1311,6 +1339,9 @@ type PolicyInput struct {
 
 	// RetryAfterCap The longest that a Retry-After of a 429 or 503 is obeyed. Until then nothing is sent to
 	// the subscriber. 0s to 24h; 0s obeys none. Default 1h.
+	//
+	//
+	// Examples: 1h
 	RetryAfterCap Duration `json:"retry_after_cap,omitempty,omitzero"`
 }
 
@@ -1365,9 +1396,9 @@ type ReasonValue = string
 
 // Redrive A set of dead letters on its way.
 type Redrive struct {
-	// ApprovedAt RFC 3339 in UTC, by the clock of Redis.
+	// ApprovedAt When somebody approved.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:09:40.020Z
 	ApprovedAt Time `json:"approved_at,omitempty,omitzero"`
 
 	// ApprovedBy The key of who approved.
@@ -1411,9 +1442,9 @@ type Redrive struct {
 	// Examples: order 4711 shows as shipped once, no second mail
 	Effect string `json:"effect,omitempty,omitzero"`
 
-	// EndedAt RFC 3339 in UTC, by the clock of Redis.
+	// EndedAt When it ended; absent before.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:24:51.318Z
 	EndedAt Time `json:"ended_at,omitempty,omitzero"`
 
 	// Filter What it was made by; absent if ids were named.
@@ -1481,9 +1512,9 @@ type Redrive struct {
 	// Examples: 12 of its 60 results since it began to run are failures, above 10 %
 	Stopped string `json:"stopped,omitempty,omitzero"`
 
-	// StoppedAt RFC 3339 in UTC, by the clock of Redis.
+	// StoppedAt When that was.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-11-30T13:11:02.733Z
 	StoppedAt Time `json:"stopped_at,omitempty,omitzero"`
 
 	// StoppedBy The key of who did that, or `guard`.
@@ -1495,6 +1526,8 @@ type Redrive struct {
 	Tally *RedriveTally `json:"tally,omitempty,omitzero"`
 
 	// Within How long each may take from its release.
+	//
+	// Examples: 24h
 	Within Duration `json:"within"`
 }
 
@@ -1553,6 +1586,8 @@ type RedriveInput struct {
 	Reason RedriveSentence `json:"reason"`
 
 	// Within How long each may take from its release, 1m to 720h; `0s` or left out is 24h.
+	//
+	// Examples: 24h
 	Within Duration `json:"within,omitempty,omitzero"`
 }
 
@@ -1599,6 +1634,8 @@ type RedrivePreview struct {
 	Subscribers int `json:"subscribers"`
 
 	// Takes About how long the release of all would take.
+	//
+	// Examples: 1m0.15s
 	Takes Duration `json:"takes"`
 
 	// Warnings What to think of first.
@@ -1704,6 +1741,8 @@ type Role string
 // ScheduleEnd What ends a delivery that always fails.
 type ScheduleEnd struct {
 	// After When it is dead in the mean.
+	//
+	// Examples: 2h42m37.5s
 	After Duration `json:"after"`
 
 	// Attempts How many attempts are made by then in the mean.
@@ -1712,11 +1751,13 @@ type ScheduleEnd struct {
 	Attempts int `json:"attempts"`
 
 	// Latest When its last attempt is over at the very latest.
+	//
+	// Examples: 5h27m45s
 	Latest Duration `json:"latest"`
 
 	// Note The same for a person.
 	//
-	// Examples: In the mean its 15 attempts are spent 2h43m0s after acceptance.
+	// Examples: In the mean its attempt budget (15) is spent 2h42m38s after acceptance.
 	Note string `json:"note"`
 
 	// Reason What comes first in the mean: `exhausted`, the attempt budget is spent; `expired`, the next attempt would start after `max_age`.
@@ -1757,15 +1798,23 @@ type ScheduledAttempt struct {
 	Attempt int `json:"attempt"`
 
 	// Earliest If every attempt before it failed at once and every wait was the shortest.
+	//
+	// Examples: 0s
 	Earliest Duration `json:"earliest"`
 
 	// Latest If every attempt before it took its whole timeout and every wait was the longest; never past `max_age`.
+	//
+	// Examples: 35s
 	Latest Duration `json:"latest"`
 
 	// Mean If every attempt before it failed at once and every wait was the middle one.
+	//
+	// Examples: 7.5s
 	Mean Duration `json:"mean"`
 
 	// Window The wait before it is drawn evenly from 0 to this.
+	//
+	// Examples: 10s
 	Window Duration `json:"window"`
 }
 
@@ -1777,6 +1826,8 @@ type SecretInfo struct {
 	CreatedAt Time `json:"created_at"`
 
 	// ExpiresAt When it stops signing; absent if it does not.
+	//
+	// Examples: 2026-12-01T13:03:22.481Z
 	ExpiresAt Time `json:"expires_at,omitempty,omitzero"`
 
 	// ID Tells it from the others; no part of its value.
@@ -1799,6 +1850,8 @@ type SecretRotated struct {
 // SecretRotation How to rotate.
 type SecretRotation struct {
 	// Overlap How long the ones before it go on signing; 0s to 168h. Default 24h. One that expires sooner still does.
+	//
+	// Examples: 24h
 	Overlap *Duration `json:"overlap,omitempty"`
 
 	// Secret The new secret; made at random if left out.
@@ -1939,9 +1992,9 @@ type Subscriber struct {
 	// could not be read after it, and while the subscriber is being deleted.
 	Status SubscriberStatus `json:"status,omitempty,omitzero"`
 
-	// UpdatedAt RFC 3339 in UTC, by the clock of Redis.
+	// UpdatedAt When it was last changed.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-12-02T08:31:05.902Z
 	UpdatedAt Time `json:"updated_at"`
 
 	// URL Where to send. `https`, or `http` where the server allows it; no user, no fragment and no blank
@@ -2105,6 +2158,8 @@ type SubscriberStats struct {
 	LatencyMs int64 `json:"latency_ms,omitempty,omitzero"`
 
 	// OldestPendingAt When the pending delivery that expires first was accepted; absent if none is pending.
+	//
+	// Examples: 2026-11-30T13:02:10.004Z
 	OldestPendingAt Time `json:"oldest_pending_at,omitempty,omitzero"`
 
 	// Pending Deliveries that have not ended: waiting or in flight.
@@ -2147,9 +2202,9 @@ type SubscriberStatus struct {
 	// Examples: 84
 	LatencyMs int64 `json:"latency_ms,omitempty,omitzero"`
 
-	// OnHoldSince RFC 3339 in UTC, by the clock of Redis.
+	// OnHoldSince Since when it is on any hold; absent if it is on none.
 	//
-	// Examples: 2026-11-30T13:03:22.481Z
+	// Examples: 2026-12-02T09:00:12.440Z
 	OnHoldSince Time `json:"on_hold_since,omitempty,omitzero"`
 
 	// Pending Deliveries that have not ended: waiting or in flight.

@@ -57,8 +57,6 @@ func (s specification) field(name string, p specSchema) docField {
 func kindOf(s specSchema) string {
 	kind := s.kind()
 	switch {
-	case len(s.Enum) > 8:
-		return "one of " + strings.Join(s.Enum[:8], ", ") + ", ..."
 	case len(s.Enum) > 0:
 		return "one of " + strings.Join(s.Enum, ", ")
 	case kind == "":
@@ -88,7 +86,7 @@ func kindOf(s specSchema) string {
 
 // example is JSON that fits a schema, from the examples of its parts.
 func (s specification) example(schema specSchema) string {
-	const deepest = 6 // deeper than any, and an end to one that held itself
+	const deepest = 12 // deeper than any, and an end to one that held itself
 	return s.sample(schema, "", deepest)
 }
 
@@ -97,6 +95,7 @@ func (s specification) sample(schema specSchema, indent string, depth int) strin
 	if depth == 0 {
 		return "null"
 	}
+	// What a property has of its own goes before what its type has anywhere.
 	if e := slices.Concat(schema.Examples, whole.Examples); len(e) > 0 {
 		return nodeJSON(&e[0], indent)
 	}

@@ -175,7 +175,7 @@ func TestWhatIsNoObjectIsNamed(t *testing.T) {
 		"-x":           "The body is not JSON: ",
 		"-":            "The body ends in the middle of the JSON.",
 		"tru":          "The body ends in the middle of the JSON.",
-		" \r\n\t":      "The body is blank. Send a JSON object",
+		"\r\n":         "The body is blank. Send a JSON object",
 		"-1":           "The body is a number. Send a JSON object",
 		"[]":           "The body is an array. Send a JSON object",
 		`{"events":x}`: "The body is not JSON: ",
