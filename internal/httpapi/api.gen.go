@@ -53,6 +53,7 @@ const (
 	ProblemCodeInvalidUTF8          ProblemCode = "invalid_utf8"
 	ProblemCodeMaxFanoutExceeded    ProblemCode = "max_fanout_exceeded"
 	ProblemCodeMethodNotAllowed     ProblemCode = "method_not_allowed"
+	ProblemCodeNotDead              ProblemCode = "not_dead"
 	ProblemCodeNotFound             ProblemCode = "not_found"
 	ProblemCodeNotScheduled         ProblemCode = "not_scheduled"
 	ProblemCodePreconditionFailed   ProblemCode = "precondition_failed"

@@ -60,6 +60,7 @@ var kinds = map[ProblemCode]struct {
 	ProblemCodeNotScheduled:         {http.StatusConflict, "Not scheduled"},
 	ProblemCodeAlreadyFinal:         {http.StatusConflict, "Already final"},
 	ProblemCodeRedriveState:         {http.StatusConflict, "The redrive is in another state"},
+	ProblemCodeNotDead:              {http.StatusConflict, "No dead letter"},
 	ProblemCodeTooManyRedrives:      {http.StatusConflict, "Too many redrives"},
 	ProblemCodeTooManySecrets:       {http.StatusConflict, "Too many secrets"},
 	ProblemCodePreconditionFailed:   {http.StatusPreconditionFailed, "Changed meanwhile"},

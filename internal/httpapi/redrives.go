@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/access"
+	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -36,6 +37,9 @@ func (s *server) CreateRedrive(w http.ResponseWriter, r *http.Request, p CreateR
 		}
 		order, err := orderOf(in)
 		if err != nil {
+			return err
+		}
+		if err := s.mustBeDead(r.Context(), order.IDs); err != nil {
 			return err
 		}
 		if p.DryRun == "true" {
@@ -75,6 +79,42 @@ func orderOf(in RedriveInput) (redrive.Order, error) {
 		return o, invalid("/filter", "cannot be given together with ids")
 	}
 	return o, nil
+}
+
+// mustBeDead refuses deliveries that are named and are no dead letters: whoever names
+// one means it. What changes after this look is left out by the redrive.
+func (s *server) mustBeDead(ctx context.Context, ids []string) error {
+	bad := func(id string) bool { _, err := delivery.IDHash16(id); return err != nil }
+	if len(ids) == 0 || len(ids) > redrive.MaxIDs || slices.ContainsFunc(ids, bad) { // then the order is refused as a whole
+		return nil
+	}
+	ds, err := s.deps.Views.Deliveries(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("look at the dead letters: %w", err)
+	}
+	states := make(map[string]delivery.State, len(ds))
+	for _, d := range ds {
+		states[d.ID] = d.State
+	}
+	f := fail(ProblemCodeNotDead, "Nothing was changed: only dead letters can be redriven, and some of these are none; see errors.")
+	for i, id := range ids {
+		state, there := states[id]
+		detail := "is not there, or its retention has passed"
+		switch {
+		case state == delivery.Dead:
+			continue
+		case state == delivery.Scheduled || state == delivery.Leased:
+			detail = "is still being tried: it is " + string(state) + "; wait for its end, or make it due now by a retry"
+		case there:
+			detail = "is " + string(state)
+		}
+		pointer := fmt.Sprintf("/ids/%d", i)
+		f.fields = append(f.fields, FieldProblem{Pointer: &pointer, Detail: detail})
+	}
+	if len(f.fields) == 0 {
+		return nil
+	}
+	return f
 }
 
 // ListRedrives shows redrives, newest first.

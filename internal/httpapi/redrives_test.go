@@ -179,7 +179,7 @@ func (k *keyed) lastRedrive() string { return k.redrives.all[len(k.redrives.all)
 func TestCreateRedrive(t *testing.T) {
 	t.Parallel()
 	k := newKeyed(t)
-	id := delivery.NewID("evt_1", "sub_1")
+	id := k.bury("evt_1")
 	whole := `{"filter":{"subscriber_id":"sub_1","class":"standard","outcome":"http_5xx","reason":"exhausted","type":"a.b",` +
 		`"since":"2026-11-30T08:00:00Z","until":"2026-11-30T09:00:00Z"},"reason":"it was down","attempt_budget":3,"canaries":2,"max_rate":1.5,"within":"2h"}`
 	a := k.as(access.Operator, "POST", "/v1/redrives", whole)
@@ -206,6 +206,12 @@ func TestCreateRedrive(t *testing.T) {
 	wantPointers(t, wantProblem(t, k.do("POST", "/v1/redrives", `{"reason":"it was down"}`), ProblemCodeInvalidRequest), "/filter")
 	wantPointers(t, wantProblem(t, k.do("POST", "/v1/redrives", `{"ids":["`+id+`"],"filter":{},"reason":"it was down"}`), ProblemCodeInvalidRequest), "/filter")
 	wantPointers(t, wantProblem(t, k.do("POST", "/v1/redrives", `{"filter":{"event_type":"x"},"reason":"it was down"}`), ProblemCodeInvalidField), "/filter/event_type")
+	pending, missing := k.myDelivery, delivery.NewID("evt_x", "sub_1")
+	p := wantProblem(t, k.do("POST", "/v1/redrives", fmt.Sprintf(`{"ids":[%q,%q,%q],"reason":"it was down"}`, id, pending, missing)), ProblemCodeNotDead)
+	wantPointers(t, p, "/ids/1", "/ids/2")
+	if !strings.Contains(p.Errors[0].Detail, "still being tried") || !strings.Contains(p.Errors[1].Detail, "not there") {
+		t.Errorf("got %+v", p.Errors)
+	}
 	for err, code := range map[error]ProblemCode{
 		redrive.ErrTooMany:      ProblemCodeTooManyRedrives,
 		schedule.ErrUnavailable: ProblemCodeUnavailable,

@@ -262,7 +262,7 @@ func (w *world) waiting() {
 	w.Helper()
 	var s struct{ ID string }
 	w.must("POST", "/v1/subscribers", fmt.Sprintf(`{"account":"globex","url":%q,"paused":true,"filter":{"types":["return.held"]}}`, w.endpoint+"/ok"), http.StatusCreated, &s)
-	const n = 20
+	const n = 50
 	for i := range n {
 		w.must("POST", "/v1/events", fmt.Sprintf(`{"id":"held_%d","type":"return.held","shipment_id":"s","occurred_at":"2026-11-30T12:00:00Z","data":1}`, i),
 			http.StatusAccepted, nil)
