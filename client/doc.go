@@ -1,5 +1,14 @@
 // Package client answers: how does a Go program use fanout?
 //
+// The module is published nowhere: no public proxy has it. Another module gets it
+// from a checkout beside it,
+//
+//	go mod edit -require=github.com/fanout/fanout@v0.0.0 -replace=github.com/fanout/fanout=../fanout
+//	go mod tidy
+//
+// or from a proxy of your own that has it: set GOPROXY to that, and GONOSUMDB to
+// github.com/fanout/fanout, for the public checksum database does not know it.
+//
 // A producer needs two calls:
 //
 //	c, err := client.New("https://fanout.example.com", token)

@@ -50,6 +50,8 @@ func TestAnswersAreDocumented(t *testing.T) {
 	for _, o := range []delivery.Outcome{delivery.Timeout, delivery.Connect, delivery.Reset, delivery.DNS, delivery.TLS} {
 		check("no answer", none, o)
 	}
+	check("no HTTP", rows["outside of 200 to 599"], delivery.Classify(999))
+	check("no HTTP", rows["outside of 200 to 599"], delivery.Classify(199))
 }
 
 // The defaults and the length of the schedule are those of the policy.

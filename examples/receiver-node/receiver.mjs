@@ -7,11 +7,14 @@ import { join } from "node:path";
 import { Webhook, WebhookVerificationError } from "standardwebhooks";
 
 const { WEBHOOK_SECRET: secret, DATA: data = "receiver-data", LISTEN: listen = "127.0.0.1:8092" } = process.env;
-if (!secret) {
+let webhook;
+try {
+  webhook = new Webhook(secret);
+} catch {
+  // Without the error: what is malformed may be a secret all the same.
   console.error("WEBHOOK_SECRET must be the subscriber's secret, whsec_...");
   process.exit(2);
 }
-const webhook = new Webhook(secret);
 const maxBody = 1 << 20; // above the longest body that fanout sends
 
 // One file a delivery, named by its webhook-id: a name can be given once, and that is
