@@ -190,6 +190,9 @@ func (s *service) audit() {
 	}
 	s.mu.Unlock()
 	for id, log := range byID {
+		if id == s.discarded {
+			continue
+		}
 		d, err := s.engine.Delivery(ctx, id)
 		if err != nil {
 			s.Errorf("audit: %v", err)

@@ -62,6 +62,7 @@ type world struct {
 	mu         sync.Mutex
 	endpoints  []*endpoint
 	secrets    map[string]string // by subscriber id
+	discarded  string            // a delivery that the test has had forgotten
 	registries []*prometheus.Registry
 }
 
