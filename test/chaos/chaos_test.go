@@ -47,6 +47,9 @@ var flags struct {
 	out      string
 	outage   time.Duration
 	readOnly time.Duration
+
+	redrive       int
+	redriveWithin time.Duration
 }
 
 func init() { //nolint:gochecknoinits // flags must stand before the test binary parses them
@@ -61,6 +64,8 @@ func init() { //nolint:gochecknoinits // flags must stand before the test binary
 	flag.StringVar(&flags.out, "chaos.out", "", "where rounds that went wrong leave their files; default: the system's directory for temporary files")
 	flag.DurationVar(&flags.outage, "chaos.outage", 10*time.Second, "how long Redis is gone in the outage tests")
 	flag.DurationVar(&flags.readOnly, "chaos.readonly", 5*time.Second, "how long Redis is full or read-only in the outage tests")
+	flag.IntVar(&flags.redrive, "chaos.redrive", 2000, "how many dead letters are redriven while everything is killed in turn")
+	flag.DurationVar(&flags.redriveWithin, "chaos.redrivewithin", 4*time.Minute, "how long that may take")
 }
 
 // figures are what the last line says.
