@@ -219,8 +219,11 @@ func (s *Service) change(ctx context.Context, id string, f func(*Cohort, time.Ti
 			return c, err
 		}
 		err = s.store.put(ctx, &c)
-		if errors.Is(err, errVersion) && try < 8 {
-			continue
+		if errors.Is(err, errVersion) {
+			if try < 8 {
+				continue
+			}
+			err = fmt.Errorf("%w: %w: try again", ErrState, err)
 		}
 		return c, err
 	}

@@ -228,3 +228,23 @@ func TestDiscard(t *testing.T) {
 		}
 	})
 }
+
+func TestCohortOf(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.freeze()
+		w.subscribe("s1", 100)
+		id := w.die("e1")
+		has := func(want string) {
+			w.Helper()
+			if got, err := w.CohortOf(w.ctx, id); err != nil || got != want {
+				w.Fatalf("cohort %q, %v, want %q", got, err, want)
+			}
+		}
+		has("")
+		w.redriven("rdv_1", id)
+		has("rdv_1")
+		w.settle(schedule.Applied, delivered(w.one("w1")))
+		has("")
+	})
+}
