@@ -126,7 +126,8 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 func parseBase(s string) (string, error) {
 	u, err := url.Parse(s)
 	if err != nil {
-		return "", errors.New("client: the base URL cannot be read") // url.Error would repeat it
+		// url.Error would repeat it.
+		return "", errors.New("client: the base URL cannot be read: it must begin with https:// or http:// and a host")
 	}
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https", u.Host == "":
