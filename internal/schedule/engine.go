@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -92,9 +93,10 @@ type Engine struct {
 	rdb     redis.UniversalClient
 	opts    Options
 	scripts scripts
-	parts   []string    // key prefixes of the partitions
-	events  []string    // and of the event partitions
-	checked atomic.Bool // the layout in Redis is ours
+	parts   []string               // key prefixes of the partitions
+	events  []string               // and of the event partitions
+	checked atomic.Bool            // the layout in Redis is ours
+	home    atomic.Pointer[string] // the name that Redis' data had when it was first seen
 
 	gatherers sync.Map // of calls that go together: see gather.go
 }
@@ -134,8 +136,8 @@ func (e *Engine) layout(ctx context.Context) error {
 // checkLayout looks whether Redis holds this layout, or nothing, and then claims
 // it. It reads first: a Redis that is full, and holds it, has work to be done.
 func (e *Engine) checkLayout(ctx context.Context) error {
-	there, err := e.rdb.HMGet(ctx, metaKey, "schema", "partitions").Result()
-	if err == nil && there[0] == nil {
+	there, err := e.rdb.HMGet(ctx, metaKey, "schema", "partitions", "home").Result()
+	if err == nil && (there[0] == nil || there[2] == nil) && e.home.Load() == nil {
 		there, err = e.claimLayout(ctx)
 	}
 	if err != nil {
@@ -146,15 +148,16 @@ func (e *Engine) checkLayout(ctx context.Context) error {
 	return err
 }
 
-// claimLayout writes schema and P, unless another process was faster, and reads
-// what stands there.
+// claimLayout writes schema and P, and a name for the data to come, unless another
+// process was faster, and reads what stands there.
 func (e *Engine) claimLayout(ctx context.Context) ([]any, error) {
 	var set *redis.BoolCmd
 	var got *redis.SliceCmd
 	_, err := e.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		set = p.HSetNX(ctx, metaKey, "schema", schema)
 		p.HSetNX(ctx, metaKey, "partitions", e.opts.Partitions)
-		got = p.HMGet(ctx, metaKey, "schema", "partitions")
+		p.HSetNX(ctx, metaKey, "home", rand.Text())
+		got = p.HMGet(ctx, metaKey, "schema", "partitions", "home")
 		return nil
 	})
 	if err != nil {
@@ -164,7 +167,16 @@ func (e *Engine) claimLayout(ctx context.Context) ([]any, error) {
 	return got.Val(), nil
 }
 
+// compareLayout says whether what stands in Redis is ours, and still what it was. A
+// Redis without its data (emptied, failed over to an empty replica, restarted without
+// its files) answers as if all were well, with a ledger of noughts that balances: so
+// nothing more is written there until a person has looked and restarts the processes.
 func (e *Engine) compareLayout(there []any) error {
+	home, _ := there[2].(string)
+	if before := e.home.Load(); before != nil && *before != home {
+		return fmt.Errorf("%w: what this process wrote to it is gone. It was emptied, or another Redis stands at its address; "+
+			"bring the data back, or restart all fanout processes to begin with none", ErrLayout)
+	}
 	if there[0] != strconv.Itoa(schema) {
 		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, there[0], schema)
 	}
@@ -172,6 +184,7 @@ func (e *Engine) compareLayout(there []any) error {
 		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --redis-partitions=%v",
 			ErrLayout, there[1], e.opts.Partitions, there[1])
 	}
+	e.home.CompareAndSwap(nil, &home)
 	return nil
 }
 

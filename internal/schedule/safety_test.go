@@ -108,3 +108,25 @@ func TestLayoutIsCheckedAgain(t *testing.T) {
 		t.Fatalf("accept: %v", err)
 	}
 }
+
+// Redis without the data that it had balances, and is within every SLO. It must not
+// pass for one in which there is nothing to do.
+func TestEmptiedRedisIsNoticed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.Server(t).Client(), schedule.Options{})
+	w.ok(w.Ready(w.ctx))
+	w.ok(w.rdb.FlushAll(w.ctx).Err())
+	for range 2 { // it does not get used to it
+		if err := w.Ready(w.ctx); !errors.Is(err, schedule.ErrLayout) || !strings.Contains(err.Error(), "is gone") {
+			t.Fatalf("ready after the data went: %v", err)
+		}
+		if _, err := w.Accept(w.ctx, schedule.NewEvent{ID: "e1"}); !errors.Is(err, schedule.ErrLayout) {
+			t.Fatalf("accept after the data went: %v", err)
+		}
+	}
+	anew := newWorld(t, w.rdb, schedule.Options{})
+	w.ok(anew.Ready(w.ctx)) // a process that starts now never saw the other data
+	if err := w.Ready(w.ctx); !errors.Is(err, schedule.ErrLayout) {
+		t.Fatalf("ready once another began anew: %v", err)
+	}
+}
