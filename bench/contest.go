@@ -46,7 +46,7 @@ func (s *stack) post(ctx context.Context, n int, most int64) error {
 					return err
 				}
 			}
-			id := fmt.Sprintf("evt_%020d_%08d", tag, i)
+			id := fmt.Sprintf("evt_%019d%07d", tag, i)
 			if err := s.call(ctx, "/v1/events", event(s.kinds[int(i)%len(s.kinds)], id), 202); err != nil {
 				return err
 			}

@@ -136,7 +136,7 @@ func (k *soak) fillCaches(ctx context.Context) error {
 	tag := time.Now().UnixNano()
 	err := inParallel(posters, func() error {
 		for i := next.Add(1); i <= n; i = next.Add(1) {
-			if err := k.s.call(ctx, "/v1/events", event("soak.one", fmt.Sprintf("evt_%020d_%08d", tag, i)), http.StatusAccepted); err != nil {
+			if err := k.s.call(ctx, "/v1/events", event("soak.one", fmt.Sprintf("evt_%019d%07d", tag, i)), http.StatusAccepted); err != nil {
 				return err
 			}
 		}
@@ -213,7 +213,7 @@ func (k *soak) feed(ctx context.Context, kind string, perSecond float64) {
 	for rest(ctx, 5*time.Millisecond) == nil {
 		for ; float64(due) < time.Since(start).Seconds()*perSecond; due++ {
 			out <- struct{}{}
-			id := fmt.Sprintf("evt_%020d_%08d", start.UnixNano(), due)
+			id := fmt.Sprintf("evt_%019d%07d", start.UnixNano(), due)
 			go func() {
 				defer func() { <-out }()
 				ctx := context.WithoutCancel(ctx)
