@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of a new key.
@@ -64,50 +66,50 @@ type NewKey struct {
 	RatePerSecond float64
 }
 
-// check returns an *Invalid that names all that is wrong, or nil.
+// check returns a *fault.Invalid that names all that is wrong, or nil.
 func (n NewKey) check(now time.Time) error {
-	var bad problems
+	var bad fault.List
 	badName(&bad, n.Name)
 	if !n.Role.Valid() {
-		bad.addf("/role", "must be one of producer, subscriber, viewer, operator, admin")
+		bad.Addf("/role", "must be one of producer, subscriber, viewer, operator, admin")
 	}
 	switch {
 	case n.Role == Subscriber:
 		badAccount(&bad, n.Account)
 	case n.Account != "":
-		bad.addf("/account", "is for the role subscriber alone")
+		bad.Addf("/account", "is for the role subscriber alone")
 	}
 	switch {
 	case n.ExpiresAt.IsZero():
 	case !n.ExpiresAt.After(now):
-		bad.addf("/expires_at", "must be in the future")
+		bad.Addf("/expires_at", "must be in the future")
 	case n.ExpiresAt.After(now.Add(maxLife)):
-		bad.addf("/expires_at", "must be within ten years; leave it out for a key that does not expire")
+		bad.Addf("/expires_at", "must be within ten years; leave it out for a key that does not expire")
 	}
 	if r := n.RatePerSecond; r != 0 && (math.IsNaN(r) || r < minRate || r > maxRate) {
-		bad.addf("/rate_per_second", "must be 0 (the default) or from %g to %d", minRate, maxRate)
+		bad.Addf("/rate_per_second", "must be 0 (the default) or from %g to %d", minRate, maxRate)
 	}
-	return bad.err()
+	return bad.Sorted().Err("key")
 }
 
-func badName(bad *problems, name string) {
+func badName(bad *fault.List, name string) {
 	switch {
 	case !utf8.ValidString(name):
-		bad.addf("/name", "is not valid UTF-8")
+		bad.Addf("/name", "is not valid UTF-8")
 	case strings.TrimSpace(name) == "":
-		bad.addf("/name", "is missing: say who or what will use the key")
+		bad.Addf("/name", "is missing: say who or what will use the key")
 	case utf8.RuneCountInString(name) > maxName:
-		bad.addf("/name", "is %d characters long, must be at most %d", utf8.RuneCountInString(name), maxName)
+		bad.Addf("/name", "is %d characters long, must be at most %d", utf8.RuneCountInString(name), maxName)
 	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
-		bad.addf("/name", "holds what cannot be printed: remove control characters, line breaks and odd spaces")
+		bad.Addf("/name", "holds what cannot be printed: remove control characters, line breaks and odd spaces")
 	}
 }
 
 var accounts = regexp.MustCompile(fmt.Sprintf(`^[A-Za-z0-9._:-]{1,%d}$`, maxAccount))
 
-func badAccount(bad *problems, account string) {
+func badAccount(bad *fault.List, account string) {
 	if !accounts.MatchString(account) {
-		bad.addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccount)
+		bad.Addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccount)
 	}
 }
 

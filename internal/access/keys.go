@@ -34,7 +34,7 @@ type Keys struct {
 // anywhere else. by is the key id of who creates it. It works at once in this
 // process, and within a second in every other.
 //
-// It returns *Invalid, or an error that wraps ErrUnavailable; after the latter the
+// It returns *fault.Invalid, or an error that wraps ErrUnavailable; after the latter the
 // key may exist all the same, and nobody knows its token.
 func (k *Keys) Create(ctx context.Context, n NewKey, by string) (Key, string, error) {
 	now := k.now().UTC().Truncate(time.Millisecond)

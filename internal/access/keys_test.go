@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/test/redistest"
 )
 
@@ -79,7 +80,7 @@ func TestBadKeysAreRefusedWithAllThatIsWrong(t *testing.T) {
 		n := good
 		c.change(&n)
 		_, token, err := w.Keys.Create(w.ctx, n, "")
-		bad, ok := errors.AsType[*Invalid](err)
+		bad, ok := errors.AsType[*fault.Invalid](err)
 		if !ok || token != "" {
 			t.Errorf("%s: %v, want it refused", name, err)
 			continue

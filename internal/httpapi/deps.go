@@ -19,7 +19,7 @@ import (
 // Ingest takes events in; *ingest.Service is one.
 type Ingest interface {
 	// Submit MUST return without error only once the event is stored, and MUST
-	// give a repeated post its first answer. Its errors are *ingest.Invalid,
+	// give a repeated post its first answer. Its errors are *fault.Invalid,
 	// ingest.ErrMaxFanout, schedule.ErrConflict, schedule.ErrFull and
 	// schedule.ErrUnavailable.
 	Submit(ctx context.Context, p ingest.Post) (ingest.Receipt, error)
@@ -30,7 +30,7 @@ type Ingest interface {
 }
 
 // Subscribers is the store of subscribers; *subscriber.Store is one. Its errors
-// are *subscriber.Invalid, subscriber.ErrNotFound, subscriber.ErrVersion,
+// are *fault.Invalid, subscriber.ErrNotFound, subscriber.ErrVersion,
 // subscriber.ErrUnreadable, schedule.ErrFull and schedule.ErrUnavailable.
 type Subscribers interface {
 	SubscriberReads
@@ -95,7 +95,7 @@ type DeadLetters interface {
 }
 
 // Redrives makes redrives and steers them; *redrive.Service is one. Its errors are
-// *redrive.InvalidError, redrive.ErrNotFound, redrive.ErrState, redrive.ErrTooMany and
+// *fault.Invalid, redrive.ErrNotFound, redrive.ErrState, redrive.ErrTooMany and
 // schedule.ErrUnavailable.
 type Redrives interface { //nolint:interfacebloat // it is one thing: all that can be done with a redrive
 	RedriveReads
@@ -124,7 +124,7 @@ type Gate interface {
 	Open(ctx context.Context) (bool, error)
 }
 
-// Keys makes and revokes keys; *access.Keys is one. Its errors are *access.Invalid,
+// Keys makes and revokes keys; *access.Keys is one. Its errors are *fault.Invalid,
 // access.ErrNotFound and access.ErrUnavailable.
 type Keys interface {
 	// Create MUST return the token, which is shown this once.

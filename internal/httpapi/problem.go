@@ -11,8 +11,8 @@ import (
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/ingest"
-	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 )
@@ -115,7 +115,7 @@ func badField(pointer, detail string) *failure {
 // invalid is about a part of the body that reads well and breaks a rule.
 func invalid(pointer, detail string) *failure {
 	return &failure{
-		code: ProblemCodeInvalidRequest, detail: "Nothing was changed; errors says what to correct.",
+		code: ProblemCodeInvalidRequest, detail: "Nothing was stored or changed; errors says what to correct.",
 		fields: []FieldProblem{{Pointer: &pointer, Detail: detail}},
 	}
 }
@@ -133,32 +133,11 @@ func failureOf(r *http.Request, err error) *failure {
 }
 
 func judge(r *http.Request, err error) *failure {
-	var post *ingest.Invalid
-	var draft *subscriber.Invalid
-	var key *access.Invalid
-	var order *redrive.InvalidError
+	var bad *fault.Invalid
 	switch {
-	case errors.As(err, &post):
-		f := fail(ProblemCodeInvalidRequest, "The event was not accepted; errors says what to change.")
-		for _, e := range post.Fields {
-			f.fields = append(f.fields, FieldProblem{Pointer: &e.Field, Detail: e.Detail})
-		}
-		return f
-	case errors.As(err, &draft):
-		f := fail(ProblemCodeInvalidRequest, "Nothing was changed; errors says what to correct.")
-		for _, e := range draft.Fields {
-			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
-		}
-		return f
-	case errors.As(err, &key):
-		f := fail(ProblemCodeInvalidRequest, "No key was made; errors says what to correct.")
-		for _, e := range key.Fields {
-			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
-		}
-		return f
-	case errors.As(err, &order):
-		f := fail(ProblemCodeInvalidRequest, "Nothing was changed; errors says what to correct.")
-		for _, e := range order.Problems {
+	case errors.As(err, &bad):
+		f := fail(ProblemCodeInvalidRequest, "Nothing was stored or changed; errors says what to correct.")
+		for _, e := range bad.Fields {
 			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
 		}
 		return f

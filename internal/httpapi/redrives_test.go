@@ -12,6 +12,7 @@ import (
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -90,7 +91,7 @@ func (f *fakeRedrives) move(id string, to redrive.State, from ...redrive.State) 
 
 func (f *fakeRedrives) Approve(_ context.Context, id, by, effect string) (redrive.Cohort, error) {
 	if len(effect) < 3 {
-		return redrive.Cohort{}, &redrive.InvalidError{Problems: []redrive.Problem{{Pointer: "/effect", Detail: "says more"}}}
+		return redrive.Cohort{}, &fault.Invalid{Fields: []fault.Field{{Pointer: "/effect", Detail: "says more"}}}
 	}
 	v := f.find(id)
 	v.ApprovedBy, v.Effect = by, effect
@@ -215,7 +216,7 @@ func TestCreateRedrive(t *testing.T) {
 	for err, code := range map[error]ProblemCode{
 		redrive.ErrTooMany:      ProblemCodeTooManyRedrives,
 		schedule.ErrUnavailable: ProblemCodeUnavailable,
-		&redrive.InvalidError{Problems: []redrive.Problem{{Pointer: "/reason", Detail: "says why"}}}: ProblemCodeInvalidRequest,
+		&fault.Invalid{Fields: []fault.Field{{Pointer: "/reason", Detail: "says why"}}}: ProblemCodeInvalidRequest,
 	} {
 		k.redrives.err = fmt.Errorf("create: %w", err)
 		p := wantProblem(t, k.do("POST", "/v1/redrives", `{"filter":{},"reason":"it was down"}`), code)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -86,7 +87,7 @@ func TestTestSubscriber(t *testing.T) {
 		t.Errorf("submitted %+v", p)
 	}
 	r.ingest.do = func(context.Context, ingest.Post) (ingest.Receipt, error) {
-		return ingest.Receipt{}, &ingest.Invalid{Fields: []delivery.FieldError{{Field: "/type", Detail: "must be words"}}}
+		return ingest.Receipt{}, &fault.Invalid{Fields: []fault.Field{{Pointer: "/type", Detail: "must be words"}}}
 	}
 	wantPointers(t, wantProblem(t, r.do("POST", path, `{"type":"A B"}`), ProblemCodeInvalidRequest), "/type")
 	r.ingest.do = func(context.Context, ingest.Post) (ingest.Receipt, error) {

@@ -22,21 +22,21 @@ var (
 	_ Directory = (*subscriber.Directory)(nil)
 )
 
-// fault is what happens to one call: it may be slow, fail before it does
+// mishap is what happens to one call: it may be slow, fail before it does
 // anything, or do all of it and lose the reply.
-type fault struct {
+type mishap struct {
 	slow          time.Duration
 	before, after error
 }
 
 // fakeStore keeps the obligations of Store in memory and checks those of its
-// caller. A fault can be set for any call.
+// caller. One can be set for any call.
 type fakeStore struct {
 	t     testing.TB
 	parts int
 
 	mu     sync.Mutex
-	faults func(n int, call string) fault // n counts calls from 1
+	faults func(n int, call string) mishap // n counts calls from 1
 	calls  []string
 	events map[string]*fakeEvent
 	// deliveries maps event id + " " + subscriber id to how often an Enqueue
@@ -57,11 +57,11 @@ func newFake(t testing.TB) *fakeStore {
 	return &fakeStore{t: t, parts: 4, events: map[string]*fakeEvent{}, deliveries: map[string]int{}}
 }
 
-// do runs one call under the fault that is set for it.
+// do runs one call under the mishap that is set for it.
 func (f *fakeStore) do(ctx context.Context, call string, body func() error) error {
 	f.mu.Lock()
 	f.calls = append(f.calls, call)
-	var ft fault
+	var ft mishap
 	if f.faults != nil {
 		ft = f.faults(len(f.calls), call)
 	}
@@ -84,7 +84,7 @@ func (f *fakeStore) do(ctx context.Context, call string, body func() error) erro
 	return ft.after
 }
 
-func (f *fakeStore) setFaults(fn func(n int, call string) fault) {
+func (f *fakeStore) setFaults(fn func(n int, call string) mishap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.faults = fn

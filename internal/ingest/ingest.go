@@ -121,18 +121,18 @@ func New(store Store, dir Directory, opts Options) *Service {
 // with its plan and will reach every subscriber that matched, come what may.
 //
 // The same id with the same body gets the first answer again, with Duplicate
-// set. Errors: *Invalid (nothing stored; the post must change),
+// set. Errors: *fault.Invalid (nothing stored; the post must change),
 // schedule.ErrConflict (the id is taken by another body), ErrMaxFanout,
 // schedule.ErrFull (nothing stored), schedule.ErrUnavailable (stored or not:
 // post again with the same id).
 func (s *Service) Submit(ctx context.Context, p Post) (Receipt, error) {
-	return s.submit(ctx, p, s.match)
+	return s.submit(ctx, p, true, s.match)
 }
 
 // SubmitTo is Submit for one subscriber alone, whatever its filter says: it is how an
-// endpoint is tried.
+// endpoint is tried, by an event of a type that may be reserved.
 func (s *Service) SubmitTo(ctx context.Context, p Post, sub *subscriber.Subscriber) (Receipt, error) {
-	return s.submit(ctx, p, func(context.Context, delivery.Event) ([]*subscriber.Subscriber, error) {
+	return s.submit(ctx, p, false, func(context.Context, delivery.Event) ([]*subscriber.Subscriber, error) {
 		return []*subscriber.Subscriber{sub}, nil
 	})
 }
@@ -193,16 +193,16 @@ func (s *Service) match(ctx context.Context, e delivery.Event) ([]*subscriber.Su
 	return s.dir.Match(e), nil
 }
 
-func (s *Service) submit(ctx context.Context, p Post, to recipients) (Receipt, error) {
+func (s *Service) submit(ctx context.Context, p Post, reserved bool, to recipients) (Receipt, error) {
 	start := time.Now()
-	r, err := s.take(ctx, p, to)
+	r, err := s.take(ctx, p, reserved, to)
 	s.metrics.observe(r, err, time.Since(start))
 	return r, err
 }
 
-func (s *Service) take(ctx context.Context, p Post, to recipients) (Receipt, error) {
-	if bad := p.problems(); len(bad) > 0 {
-		return Receipt{}, &Invalid{Fields: bad}
+func (s *Service) take(ctx context.Context, p Post, reserved bool, to recipients) (Receipt, error) {
+	if err := p.problems(reserved).Err(judged); err != nil {
+		return Receipt{}, err
 	}
 	hash := p.hash() // before the id is given: a hash says what was sent
 	given := p.ID != ""

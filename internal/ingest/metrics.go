@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -66,7 +67,7 @@ func (m *metrics) observe(r Receipt, err error, took time.Duration) {
 }
 
 func resultOf(r Receipt, err error) string {
-	var invalid *Invalid
+	var invalid *fault.Invalid
 	switch {
 	case err == nil && r.Duplicate:
 		return resultDuplicate

@@ -28,7 +28,7 @@ func TestMetrics(t *testing.T) {
 		_, _ = b.Submit(t.Context(), p) // what it returns is told by the metric
 	}
 	fail := func(err error) {
-		b.store.setFaults(func(int, string) fault { return fault{before: err} })
+		b.store.setFaults(func(int, string) mishap { return mishap{before: err} })
 		post(func(p *Post) { p.ID = "" })
 		b.store.setFaults(nil)
 	}

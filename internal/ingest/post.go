@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of a post. Lengths of text are in characters, as in the HTTP
@@ -60,21 +61,11 @@ type Receipt struct {
 	AcceptedAt time.Time
 }
 
-// Invalid is the error for a post that can never be accepted as it is. It lists
-// everything that is wrong with it.
-type Invalid struct { //nolint:errname // reads as ingest.Invalid, like subscriber.Invalid
-	// Fields are at least one. Field is an RFC 6901 JSON pointer into the post,
-	// such as "/occurred_at"; Detail says what to send instead.
-	Fields []delivery.FieldError
-}
+// Check says what is wrong with a producer's post: *fault.Invalid, or nil.
+func (p Post) Check() error { return p.problems(true).Err(judged) }
 
-func (e *Invalid) Error() string {
-	all := make([]string, len(e.Fields))
-	for i, f := range e.Fields {
-		all[i] = f.Error()
-	}
-	return "invalid event: " + strings.Join(all, "; ")
-}
+// judged is what a *fault.Invalid of this package is about.
+const judged = "event"
 
 // event is the post in the words of delivery, as filters and Body take it.
 func (p Post) event() delivery.Event {
@@ -85,18 +76,19 @@ func (p Post) event() delivery.Event {
 }
 
 // problems is all that is wrong with a post, in the order of its fields. Their
-// number is bounded, whatever is sent.
-func (p Post) problems() []delivery.FieldError {
-	var bad []delivery.FieldError
+// number is bounded, whatever is sent. The types of fanout's own events are reserved
+// from producers.
+func (p Post) problems(reserved bool) fault.List {
+	var bad fault.List
 	check := func(pointer, detail string) {
 		if detail != "" {
-			bad = append(bad, delivery.FieldError{Field: pointer, Detail: detail})
+			bad.Addf(pointer, "%s", detail)
 		}
 	}
 	if p.ID != "" {
 		check("/id", checkID(p.ID))
 	}
-	check("/type", checkType(p.Type))
+	check("/type", checkType(p.Type, reserved))
 	check("/shipment_id", checkShipmentID(p.ShipmentID))
 	check("/occurred_at", checkOccurredAt(p.OccurredAt))
 	if n := len(p.Attributes); n > maxAttributes {
@@ -131,9 +123,16 @@ func isAlnum(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
 }
 
-func checkType(t string) string {
+// reservedTypes begin with it: receivers are told that what has such a type is fanout's
+// own, a test that changes nothing, and drop it.
+const reservedTypes = "fanout."
+
+func checkType(t string, reserved bool) string {
 	if t == "" {
-		return `is required; send dotted lowercase words such as "shipment.delivered"`
+		return `is missing or empty; send dotted lowercase words such as "shipment.delivered"`
+	}
+	if reserved && strings.HasPrefix(t, reservedTypes) {
+		return `begins with "fanout.", which is reserved for fanout's own events, such as a subscriber's test; choose another first word`
 	}
 	if n := utf8.RuneCountInString(t); n > maxType {
 		return fmt.Sprintf("is %d characters long; send at most %d", n, maxType)
@@ -148,7 +147,7 @@ func checkType(t string) string {
 
 func checkShipmentID(id string) string {
 	if id == "" {
-		return "is required; send the id of the shipment that the event is about"
+		return "is missing or empty; send the id of the shipment that the event is about"
 	}
 	if !utf8.ValidString(id) {
 		return "is not valid UTF-8"
@@ -166,25 +165,40 @@ func checkShipmentID(id string) string {
 }
 
 // rfc3339 is the form alone; time.Parse, which is lenient about it (one-digit
-// hours, a comma, an offset of a day), adds the calendar. The lower-case t and
-// z, and the leap second :60, which RFC 3339 also has, are refused because few
-// receivers can read them.
-var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
+// hours, a comma, an offset of a day), adds the calendar.
+var rfc3339 = regexp.MustCompile(`^\d{4}-\d\d-\d\d([Tt ])\d\d:\d\d:(\d\d)(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)$`)
 
 func checkOccurredAt(at string) string {
 	if at == "" {
-		return `is required; send RFC 3339 with an offset, such as "2026-03-01T09:30:00+01:00"`
+		return `is missing or empty; send RFC 3339 with an offset, such as "2026-03-01T09:30:00+01:00"`
 	}
-	if len(at) <= maxOccurredAt && rfc3339.MatchString(at) {
-		if t, err := time.Parse(time.RFC3339, at); err == nil {
-			return checkYear(t)
-		}
-		return "names a date or time that does not exist; check the month, the day and the hour"
+	if parts := rfc3339.FindStringSubmatch(at); parts != nil {
+		return checkTime(at, parts[1], parts[2], parts[4])
 	}
 	if _, err := time.Parse("2006-01-02T15:04:05", at); err == nil {
 		return "has no offset; append Z for UTC, or the local one, such as +01:00"
 	}
 	return `is not RFC 3339 with an offset; send it as "2026-03-01T09:30:00+01:00" or "2026-03-01T08:30:00.250Z"`
+}
+
+// checkTime refuses of what RFC 3339 allows what few receivers can read: they get the
+// text as it was sent.
+func checkTime(at, between, seconds, offset string) string {
+	switch {
+	case len(at) > maxOccurredAt:
+		return fmt.Sprintf("is %d characters long; send at most %d, nine digits of a second are plenty", len(at), maxOccurredAt)
+	case between == " ":
+		return "has a blank between date and time, which few receivers can read; write a T there"
+	case between == "t", offset == "z":
+		return "has a lower-case t or z, which few receivers can read; write T and Z"
+	case seconds == "60":
+		return "has a leap second (:60), which few receivers can read; send the second before or after it"
+	}
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return "names a date or time that does not exist; check the month, the day, the hour, the minute and the second"
+	}
+	return checkYear(t)
 }
 
 func checkYear(t time.Time) string {
@@ -195,10 +209,6 @@ func checkYear(t time.Time) string {
 	}
 	return ""
 }
-
-// pointerEscaper is RFC 6901's. To make one costs 6 KB: there were as many as
-// attributes, most of what a post allocated.
-var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
 // checkAttribute returns a pointer to what is wrong with one attribute and what
 // that is. A bad key is not repeated whole: it may be of any length.
@@ -211,7 +221,7 @@ func checkAttribute(key, value string) (pointer, detail string) {
 	case n > maxAttrKey:
 		return "/attributes", fmt.Sprintf("the key that begins %.20q is %d characters long; use at most %d", key, n, maxAttrKey)
 	}
-	pointer = "/attributes/" + pointerEscaper.Replace(key)
+	pointer = "/attributes/" + fault.Escape(key)
 	if !utf8.ValidString(value) {
 		return pointer, "is not valid UTF-8"
 	}
@@ -223,7 +233,7 @@ func checkAttribute(key, value string) (pointer, detail string) {
 
 func checkData(data json.RawMessage) string {
 	if len(data) == 0 {
-		return "is required; send any JSON value, null included"
+		return "is missing; send any JSON value, null included"
 	}
 	if n := len(data); n > maxData {
 		return fmt.Sprintf("is %d bytes long; send at most %d, and a link to the rest", n, maxData)

@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/fanout/fanout/internal/fault"
+	"github.com/fanout/fanout/internal/subscriber"
 )
 
 func TestValidation(t *testing.T) {
@@ -43,7 +46,7 @@ func TestValidation(t *testing.T) {
 		{"id with dots", func(p *Post) { p.ID = "..a" }, "", ""},
 		{"id with a NUL", func(p *Post) { p.ID = "a\x00" }, "/id", "A-Z"},
 
-		{"no type", func(p *Post) { p.Type = "" }, "/type", "required"},
+		{"no type", func(p *Post) { p.Type = "" }, "/type", "missing or empty"},
 		{"one word", func(p *Post) { p.Type = "ping" }, "", ""},
 		{"underscore, hyphen and digit", func(p *Post) { p.Type = "shipment.out_for-delivery2" }, "", ""},
 		{"type at its bound", func(p *Post) { p.Type = "a." + long(126) }, "", ""},
@@ -52,9 +55,13 @@ func TestValidation(t *testing.T) {
 		{"type with two dots", func(p *Post) { p.Type = "shipment..delivered" }, "/type", "single dots"},
 		{"type with a last dot", func(p *Post) { p.Type = "shipment." }, "/type", "single dots"},
 		{"type with a star", func(p *Post) { p.Type = "shipment.*" }, "/type", "a-z"},
+		{"the test's type", func(p *Post) { p.Type = "fanout.test" }, "/type", "reserved"},
+		{"another reserved type", func(p *Post) { p.Type = "fanout.shipment.delivered" }, "/type", "reserved"},
+		{"nearly a reserved type", func(p *Post) { p.Type = "fanouts.test" }, "", ""},
+		{"one word that is no reserved type", func(p *Post) { p.Type = "fanout" }, "", ""},
 		{"type not UTF-8", func(p *Post) { p.Type = "a\xff" }, "/type", "a-z"},
 
-		{"no shipment", func(p *Post) { p.ShipmentID = "" }, "/shipment_id", "required"},
+		{"no shipment", func(p *Post) { p.ShipmentID = "" }, "/shipment_id", "missing or empty"},
 		{"shipment in any script", func(p *Post) { p.ShipmentID = "荷物 12/Ä" }, "", ""},
 		{"shipment at its bound", func(p *Post) { p.ShipmentID = strings.Repeat("ä", 128) }, "", ""},
 		{"shipment too long", func(p *Post) { p.ShipmentID = strings.Repeat("ä", 129) }, "/shipment_id", "129"},
@@ -64,28 +71,30 @@ func TestValidation(t *testing.T) {
 		{"shipment with blanks around", func(p *Post) { p.ShipmentID = " a " }, "", ""},
 		{"shipment not UTF-8", func(p *Post) { p.ShipmentID = "a\xff" }, "/shipment_id", "UTF-8"},
 
-		{"no time", func(p *Post) { p.OccurredAt = "" }, "/occurred_at", "required"},
+		{"no time", func(p *Post) { p.OccurredAt = "" }, "/occurred_at", "missing or empty"},
 		{"UTC", func(p *Post) { p.OccurredAt = "2026-02-28T23:59:59Z" }, "", ""},
 		{"unknown local offset", func(p *Post) { p.OccurredAt = "2026-02-28T23:59:59-00:00" }, "", ""},
 		{"nanoseconds, quarter offset", func(p *Post) { p.OccurredAt = "2026-02-28T23:59:59.123456789+05:45" }, "", ""},
 		{"no offset", func(p *Post) { p.OccurredAt = "2026-02-28T23:59:59" }, "/occurred_at", "no offset"},
 		{"no offset, fraction", func(p *Post) { p.OccurredAt = "2026-02-28T23:59:59.5" }, "/occurred_at", "no offset"},
 		{"day that is not", func(p *Post) { p.OccurredAt = "2026-02-29T00:00:00Z" }, "/occurred_at", "does not exist"},
-		{"leap second", func(p *Post) { p.OccurredAt = "2026-12-31T23:59:60Z" }, "/occurred_at", "does not exist"},
+		{"leap second", func(p *Post) { p.OccurredAt = "2026-12-31T23:59:60Z" }, "/occurred_at", "leap second (:60)"},
+		{"second that is not", func(p *Post) { p.OccurredAt = "2026-12-31T23:59:61Z" }, "/occurred_at", "does not exist"},
 		{"year 0000", func(p *Post) { p.OccurredAt = "0000-12-31T23:59:59Z" }, "/occurred_at", "years 0001 to 9999"},
 		{"year 0000 in UTC", func(p *Post) { p.OccurredAt = "0001-01-01T00:00:00+01:00" }, "/occurred_at", "years 0001 to 9999"},
 		{"year 0000 but for UTC", func(p *Post) { p.OccurredAt = "0000-12-31T23:59:59-01:00" }, "/occurred_at", "years 0001 to 9999"},
 		{"year 10000 in UTC", func(p *Post) { p.OccurredAt = "9999-12-31T23:59:59-01:00" }, "/occurred_at", "years 0001 to 9999"},
 		{"first second", func(p *Post) { p.OccurredAt = "0001-01-01T00:00:00Z" }, "", ""},
 		{"last second", func(p *Post) { p.OccurredAt = "9999-12-31T23:59:59.999999999Z" }, "", ""},
-		{"lower case", func(p *Post) { p.OccurredAt = "2026-02-28t00:00:00z" }, "/occurred_at", "RFC 3339"},
-		{"blank instead of T", func(p *Post) { p.OccurredAt = "2026-02-28 00:00:00Z" }, "/occurred_at", "RFC 3339"},
+		{"lower-case t", func(p *Post) { p.OccurredAt = "2026-02-28t00:00:00Z" }, "/occurred_at", "write T and Z"},
+		{"lower-case z", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00z" }, "/occurred_at", "write T and Z"},
+		{"blank instead of T", func(p *Post) { p.OccurredAt = "2026-02-28 00:00:00Z" }, "/occurred_at", "write a T"},
 		{"comma fraction", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00,5Z" }, "/occurred_at", "RFC 3339"},
 		{"one-digit hour", func(p *Post) { p.OccurredAt = "2026-02-28T1:00:00Z" }, "/occurred_at", "RFC 3339"},
 		{"offset of a day", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00+24:00" }, "/occurred_at", "RFC 3339"},
 		{"offset without colon", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00+0100" }, "/occurred_at", "RFC 3339"},
 		{"a number", func(p *Post) { p.OccurredAt = "1772270999" }, "/occurred_at", "RFC 3339"},
-		{"endless fraction", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00." + strings.Repeat("1", 64) + "Z" }, "/occurred_at", "RFC 3339"},
+		{"endless fraction", func(p *Post) { p.OccurredAt = "2026-02-28T00:00:00." + strings.Repeat("1", 64) + "Z" }, "/occurred_at", "85 characters"},
 
 		{"no attributes", func(p *Post) { p.Attributes = nil }, "", ""},
 		{"sixteen attributes", func(p *Post) { p.Attributes = attrs(16) }, "", ""},
@@ -98,7 +107,7 @@ func TestValidation(t *testing.T) {
 		{"value too long", func(p *Post) { p.Attributes = map[string]string{"a/b~c": long(257)} }, "/attributes/a~1b~0c", "257 characters"},
 		{"value not UTF-8", func(p *Post) { p.Attributes = map[string]string{"k": "\xff"} }, "/attributes/k", "UTF-8"},
 
-		{"no data", func(p *Post) { p.Data = nil }, "/data", "required"},
+		{"no data", func(p *Post) { p.Data = nil }, "/data", "missing"},
 		{"null", func(p *Post) { p.Data = json.RawMessage(`null`) }, "", ""},
 		{"a number of 309 digits", func(p *Post) { p.Data = json.RawMessage("1" + strings.Repeat("0", 309)) }, "", ""},
 		{"a lone surrogate, escaped", func(p *Post) { p.Data = json.RawMessage(`"\ud800"`) }, "", ""},
@@ -128,12 +137,12 @@ func TestValidation(t *testing.T) {
 				}
 				return
 			}
-			var bad *Invalid
+			var bad *fault.Invalid
 			if !errors.As(err, &bad) || len(bad.Fields) != 1 {
 				t.Fatalf("got %v, want one problem", err)
 			}
-			if f := bad.Fields[0]; f.Field != tt.want || !strings.Contains(f.Detail, tt.says) {
-				t.Errorf("got %q %q, want %q saying %q", f.Field, f.Detail, tt.want, tt.says)
+			if f := bad.Fields[0]; f.Pointer != tt.want || !strings.Contains(f.Detail, tt.says) {
+				t.Errorf("got %q %q, want %q saying %q", f.Pointer, f.Detail, tt.want, tt.says)
 			}
 			if len(b.store.calls) > 0 {
 				t.Errorf("an invalid post reached the store: %v", b.store.calls)
@@ -149,20 +158,38 @@ func TestValidationReportsAllAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t, 1, Options{})
 	_, err := b.Submit(t.Context(), Post{ID: "a b", Attributes: map[string]string{"": "", "k": "\xff"}})
-	var bad *Invalid
+	var bad *fault.Invalid
 	if !errors.As(err, &bad) {
 		t.Fatalf("got %v", err)
 	}
 	var got []string
 	for _, f := range bad.Fields {
-		got = append(got, f.Field)
+		got = append(got, f.Pointer)
 	}
 	want := []string{"/id", "/type", "/shipment_id", "/occurred_at", "/attributes", "/attributes/k", "/data"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if s := err.Error(); !strings.HasPrefix(s, "invalid event: /id: ") || !strings.Contains(s, "; /data: ") {
+	if s := err.Error(); !strings.HasPrefix(s, "invalid event: /id ") || !strings.Contains(s, "; /data ") {
 		t.Errorf("error reads %q", s)
+	}
+}
+
+// TestOnlyATestHasAReservedType: what a receiver is told to drop is made here alone, in
+// a batch too.
+func TestOnlyATestHasAReservedType(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, Options{})
+	p := validPost()
+	p.Type = "fanout.test"
+	if _, err := b.SubmitTo(t.Context(), p, &subscriber.Subscriber{ID: "sub_1"}); err != nil {
+		t.Errorf("a test: %v", err)
+	}
+	if bad, ok := errors.AsType[*fault.Invalid](p.Check()); !ok || bad.Fields[0].Pointer != "/type" {
+		t.Errorf("a check finds %v", p.Check())
+	}
+	if bad, ok := errors.AsType[*fault.Invalid](b.SubmitBatch(t.Context(), []Post{p})[0].Err); !ok || bad.Fields[0].Pointer != "/type" {
+		t.Error("in a batch it is taken")
 	}
 }
 
@@ -179,7 +206,7 @@ func FuzzSubmit(f *testing.F) {
 		p := Post{ID: id, Type: typ, ShipmentID: shipment, OccurredAt: at, Attributes: map[string]string{key: value}, Data: data}
 		r, err := b.Submit(t.Context(), p)
 		if err != nil {
-			var bad *Invalid
+			var bad *fault.Invalid
 			if !errors.As(err, &bad) || len(bad.Fields) == 0 {
 				t.Fatalf("refused without saying why: %v", err)
 			}

@@ -55,14 +55,14 @@ func TestCrashAnywhereIsResumed(t *testing.T) {
 // whether the process got through before that.
 func crashAt(t *testing.T, n int, lost bool) (through bool) {
 	b := setup(t, 1200, Options{}) // two chunks in each partition
-	b.store.setFaults(func(i int, _ string) fault {
+	b.store.setFaults(func(i int, _ string) mishap {
 		switch {
 		case i == n && lost:
-			return fault{after: errDown}
+			return mishap{after: errDown}
 		case i >= n:
-			return fault{before: errDown}
+			return mishap{before: errDown}
 		}
-		return fault{}
+		return mishap{}
 	})
 	_, err := b.Submit(t.Context(), validPost())
 	through = len(b.store.calls) < n
@@ -103,11 +103,11 @@ func TestRunInManyProcesses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 8, Options{})
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "enqueue" {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		})
 		const events = 200
 		for i := range events {
@@ -117,7 +117,7 @@ func TestRunInManyProcesses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.store.setFaults(func(n int, _ string) fault { return fault{slow: time.Duration(n%5) * time.Millisecond} })
+		b.store.setFaults(func(n int, _ string) mishap { return mishap{slow: time.Duration(n%5) * time.Millisecond} })
 		var all []bundle
 		for range 4 {
 			other := b.another()
@@ -143,11 +143,11 @@ func TestRunLeavesFreshPlansAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 8, Options{})
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "enqueue" {
-				return fault{slow: 4 * time.Second} // slow, not dead; within its time
+				return mishap{slow: 4 * time.Second} // slow, not dead; within its time
 			}
-			return fault{}
+			return mishap{}
 		})
 		b.another().run(t)
 		if _, err := b.Submit(t.Context(), validPost()); err != nil {
@@ -166,11 +166,11 @@ func TestRunOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 8, Options{})
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "enqueue" || call == "claim" {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		})
 		if err := b.Ready(); err != nil {
 			t.Errorf("unready before anything failed: %v", err)
@@ -203,12 +203,12 @@ func TestReadyWhileOnePartitionIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 1, Options{})
 		claims := 0
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			claims++
 			if call == "claim" && claims%4 == 0 {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		})
 		b.run(t)
 		time.Sleep(time.Minute)
@@ -238,11 +238,11 @@ func TestRunPassesByWhatCannotBeExpanded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer
 		b := setup(t, 4, Options{Logger: slog.New(slog.NewJSONHandler(&logged, nil))})
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "enqueue" {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		})
 		old := validPost()
 		if _, err := b.Submit(t.Context(), old); err != nil {
@@ -284,11 +284,11 @@ func TestRepeatHelps(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 8, Options{})
-		down := func(_ int, call string) fault {
+		down := func(_ int, call string) mishap {
 			if call == "enqueue" || call == "plan" {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		}
 		b.store.setFaults(down)
 		if _, err := b.Submit(t.Context(), validPost()); err != nil {

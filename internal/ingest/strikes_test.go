@@ -77,12 +77,12 @@ func TestRunStrikesAllBeforeItEnds(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- b.Run(ctx) }()
 		slow := 3 * time.Second
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "strike" {
 				slow -= time.Second // so that those that were out first are the last to end
-				return fault{slow: slow}
+				return mishap{slow: slow}
 			}
-			return fault{}
+			return mishap{}
 		})
 		for i := range 3 {
 			if _, err := b.Service.Submit(t.Context(), numbered(i)); err != nil {
@@ -110,11 +110,11 @@ func TestLostStrikeIsMadeGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged bytes.Buffer
 		b := setup(t, 8, Options{Logger: slog.New(slog.NewJSONHandler(&logged, nil))})
-		b.store.setFaults(func(_ int, call string) fault {
+		b.store.setFaults(func(_ int, call string) mishap {
 			if call == "strike" {
-				return fault{before: errDown}
+				return mishap{before: errDown}
 			}
-			return fault{}
+			return mishap{}
 		})
 		if _, err := b.Submit(t.Context(), validPost()); err != nil {
 			t.Fatal(err)

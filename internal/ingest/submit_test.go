@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -93,7 +94,7 @@ func TestSubmitManyAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 20, Options{})
-		b.store.setFaults(func(n int, _ string) fault { return fault{slow: time.Duration(n%7) * time.Millisecond} })
+		b.store.setFaults(func(n int, _ string) mishap { return mishap{slow: time.Duration(n%7) * time.Millisecond} })
 		other := b.another()
 		receipts := make([]Receipt, 50)
 		var wg sync.WaitGroup
@@ -208,7 +209,7 @@ func TestSubmitRepeatPastMaxFanout(t *testing.T) {
 	if _, err := b.Submit(t.Context(), other); !errors.Is(err, schedule.ErrConflict) {
 		t.Errorf("another body: %v", err)
 	}
-	b.store.setFaults(func(int, string) fault { return fault{before: schedule.ErrUnavailable} })
+	b.store.setFaults(func(int, string) mishap { return mishap{before: schedule.ErrUnavailable} })
 	if _, err := b.Submit(t.Context(), validPost()); !errors.Is(err, schedule.ErrUnavailable) || errors.Is(err, ErrMaxFanout) {
 		t.Errorf("nobody knows whether it is a repeat: %v", err)
 	}
@@ -232,7 +233,7 @@ func TestSubmitPassesStoreErrorsOn(t *testing.T) {
 	t.Parallel()
 	for _, want := range []error{schedule.ErrFull, schedule.ErrUnavailable, errors.New("ERR odd")} {
 		b := setup(t, 3, Options{})
-		b.store.setFaults(func(int, string) fault { return fault{before: want} })
+		b.store.setFaults(func(int, string) mishap { return mishap{before: want} })
 		if _, err := b.Submit(t.Context(), validPost()); !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
@@ -267,11 +268,11 @@ func TestSubmitOverAHangingStore(t *testing.T) {
 	for _, call := range []string{"accept", "enqueue", "strike"} {
 		synctest.Test(t, func(t *testing.T) {
 			b := setup(t, 5, Options{})
-			b.store.setFaults(func(_ int, c string) fault {
+			b.store.setFaults(func(_ int, c string) mishap {
 				if c == call {
-					return fault{slow: time.Hour}
+					return mishap{slow: time.Hour}
 				}
-				return fault{}
+				return mishap{}
 			})
 			start := time.Now()
 			_, err := b.Service.Submit(t.Context(), validPost())
@@ -295,11 +296,11 @@ func TestProgressIsKeptWhenTimeRunsOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, 40, Options{})
-		b.store.setFaults(func(n int, _ string) fault {
+		b.store.setFaults(func(n int, _ string) mishap {
 			if n == 2 { // the first enqueue
-				return fault{slow: time.Hour}
+				return mishap{slow: time.Hour}
 			}
-			return fault{slow: time.Millisecond}
+			return mishap{slow: time.Millisecond}
 		})
 		if _, err := b.Submit(t.Context(), validPost()); err != nil {
 			t.Fatal(err)
@@ -339,7 +340,7 @@ func TestSubmitBatch(t *testing.T) {
 	for i, r := range results {
 		switch i % 10 {
 		case 3:
-			if _, ok := errors.AsType[*Invalid](r.Err); !ok {
+			if _, ok := errors.AsType[*fault.Invalid](r.Err); !ok {
 				t.Errorf("post %d: %v", i, r.Err)
 			}
 		case 9:

@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -78,16 +79,6 @@ const (
 	maxSentence = 500
 )
 
-// Problem is one thing that is wrong with an order, and where.
-type Problem struct{ Pointer, Detail string }
-
-// InvalidError is an order, or an approval, that cannot be taken.
-type InvalidError struct{ Problems []Problem }
-
-func (e *InvalidError) Error() string {
-	return fmt.Sprintf("redrive: %d problems, the first at %s: %s", len(e.Problems), e.Problems[0].Pointer, e.Problems[0].Detail)
-}
-
 // withDefaults fills in what was left out.
 func (o Order) withDefaults() Order {
 	if o.Budget == 0 {
@@ -110,12 +101,18 @@ func (o Order) withDefaults() Order {
 
 const reasonRule = "says why, in 3 to 500 printable characters: it stands in the audit log"
 
-// check returns *InvalidError, or nil.
+// judged is what a *fault.Invalid of this package is about.
+const judged = "redrive"
+
+// Check says what is wrong with an order, whatever is left out of it having its
+// default: *fault.Invalid, or nil.
+func (o Order) Check() error { return o.withDefaults().check() }
+
 func (o Order) check() error {
-	var bad []Problem
+	var bad fault.List
 	say := func(wrong bool, pointer, detail string) {
 		if wrong {
-			bad = append(bad, Problem{pointer, detail})
+			bad.Addf(pointer, "%s", detail)
 		}
 	}
 	within := time.Duration(o.Within)
@@ -139,11 +136,12 @@ func (o Order) check() error {
 			say(true, fmt.Sprintf("/ids/%d", i), "is not the id of a delivery")
 		}
 	}
-	if len(bad) > 0 {
-		slices.SortStableFunc(bad, func(a, b Problem) int { return strings.Compare(a.Pointer, b.Pointer) })
-		return &InvalidError{bad}
-	}
-	return nil
+	return bad.Sorted().Err(judged)
+}
+
+// wrong is the error of one thing.
+func wrong(pointer, detail string) error {
+	return &fault.Invalid{What: judged, Fields: []fault.Field{{Pointer: pointer, Detail: detail}}}
 }
 
 // sentence says whether a text is one that a person can have meant, and that shows
@@ -252,7 +250,7 @@ func (c *Cohort) approve(by, effect string, at time.Time) error {
 		return c.refuse("approve", "only one that is awaiting_approval can be approved, once its canary was delivered")
 	}
 	if !sentence(effect) {
-		return &InvalidError{[]Problem{{"/effect", "says what you have checked at the receiver, in 3 to 500 printable characters"}}}
+		return wrong("/effect", "says what you have checked at the receiver, in 3 to 500 printable characters")
 	}
 	c.ApprovedBy, c.ApprovedAt, c.Effect = by, at, effect
 	c.run(at)

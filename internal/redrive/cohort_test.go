@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 )
 
 var noon = time.UnixMilli(1_800_000_000_000).UTC()
@@ -102,11 +103,11 @@ func TestApproveNeedsASentence(t *testing.T) {
 	} {
 		c := standing(Awaiting)
 		err := c.approve("key_1", text, noon)
-		var bad *InvalidError
+		var bad *fault.Invalid
 		if errors.As(err, &bad) == fine || fine != (c.State == Running) {
 			t.Errorf("%q: %v, state %s", text, err, c.State)
 		}
-		if !fine && (bad == nil || bad.Problems[0].Pointer != "/effect") {
+		if !fine && (bad == nil || bad.Fields[0].Pointer != "/effect") {
 			t.Errorf("%q: %v", text, err)
 		}
 		if fine && (c.Effect != text || c.ApprovedBy != "key_1" || !c.ApprovedAt.Equal(noon)) {
@@ -159,8 +160,8 @@ func TestOrders(t *testing.T) {
 			tt.set(&o)
 			err := o.withDefaults().check()
 			var got []string
-			if bad := (*InvalidError)(nil); errors.As(err, &bad) {
-				for _, p := range bad.Problems {
+			if bad := (*fault.Invalid)(nil); errors.As(err, &bad) {
+				for _, p := range bad.Fields {
 					got = append(got, p.Pointer)
 				}
 			}

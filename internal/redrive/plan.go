@@ -215,7 +215,7 @@ type Preview struct {
 }
 
 // Preview says what an order would take, and changes nothing. It may take a second, in
-// which it measures. It returns *InvalidError.
+// which it measures. It returns *fault.Invalid.
 func (s *Service) Preview(ctx context.Context, o Order) (Preview, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/redrive"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -40,7 +41,7 @@ func TestTheWholeRoad(t *testing.T) {
 				t.Fatalf("sent %v without an approval", sent)
 			}
 		}
-		var invalid *redrive.InvalidError
+		var invalid *fault.Invalid
 		if _, err := w.svc.Approve(w.ctx, id, "key_1", " "); !errors.As(err, &invalid) {
 			t.Fatalf("approved without a sentence: %v", err)
 		}
@@ -333,7 +334,7 @@ func TestWhatIsNotThere(t *testing.T) {
 		for name, err := range map[string]error{
 			"pause": second(w.svc.Pause(w.ctx, id, "k", "")), "abort": second(w.svc.Abort(w.ctx, id, "k", "\n")),
 		} {
-			if invalid := (*redrive.InvalidError)(nil); !errors.As(err, &invalid) || invalid.Problems[0].Pointer != "/reason" {
+			if invalid := (*fault.Invalid)(nil); !errors.As(err, &invalid) || invalid.Fields[0].Pointer != "/reason" {
 				t.Errorf("%s without a reason: %v", name, err)
 			}
 		}

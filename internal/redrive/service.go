@@ -81,7 +81,7 @@ type Service struct {
 func (s *Service) classes() []string { return slices.Sorted(maps.Keys(s.opts.Classes)) }
 
 // Create makes a cohort, which the runner then plans. by is who asks. What dies later is
-// none of its members. It returns *InvalidError or ErrTooMany.
+// none of its members. It returns *fault.Invalid or ErrTooMany.
 func (s *Service) Create(ctx context.Context, o Order, by string) (Cohort, error) {
 	o = o.withDefaults()
 	if err := o.check(); err != nil {
@@ -155,7 +155,7 @@ func (s *Service) List(ctx context.Context, before string, limit int) ([]Cohort,
 }
 
 // Approve lets the others of a cohort go after its canary. The effect is what was
-// checked at the receiver, in words. It returns ErrNotFound, ErrState or *InvalidError.
+// checked at the receiver, in words. It returns ErrNotFound, ErrState or *fault.Invalid.
 func (s *Service) Approve(ctx context.Context, id, by, effect string) (Cohort, error) {
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error {
 		return c.approve(by, effect, now)
@@ -167,11 +167,11 @@ func errReason(why string) error {
 	if sentence(why) {
 		return nil
 	}
-	return &InvalidError{[]Problem{{"/reason", reasonRule}}}
+	return wrong("/reason", reasonRule)
 }
 
 // Pause stops the release; what was released goes on, and so may what a step of the
-// runner is releasing just then. It returns ErrNotFound, ErrState or *InvalidError.
+// runner is releasing just then. It returns ErrNotFound, ErrState or *fault.Invalid.
 func (s *Service) Pause(ctx context.Context, id, by, why string) (Cohort, error) {
 	if err := errReason(why); err != nil {
 		return Cohort{}, err
@@ -185,7 +185,7 @@ func (s *Service) Resume(ctx context.Context, id string) (Cohort, error) {
 }
 
 // Abort ends a cohort: what was not released is let go, and stays dead; what is out
-// goes on. It returns ErrNotFound, ErrState or *InvalidError.
+// goes on. It returns ErrNotFound, ErrState or *fault.Invalid.
 func (s *Service) Abort(ctx context.Context, id, by, why string) (Cohort, error) {
 	if err := errReason(why); err != nil {
 		return Cohort{}, err

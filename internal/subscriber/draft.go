@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of the plain fields.
@@ -54,15 +55,15 @@ type rules struct {
 }
 
 // create makes the subscriber that a draft asks for, without id, secret, times
-// and version, or returns *Invalid.
+// and version, or returns *fault.Invalid.
 func (d Draft) create(r rules) (Subscriber, error) {
-	var bad problems
+	var bad fault.List
 	if d.URL == nil {
-		bad.addf("/url", "is required")
+		bad.Addf("/url", "is required")
 	}
 	if d.Secret != nil {
 		if err := ParseSecret(*d.Secret); err != nil {
-			bad.addf("/secret", "%s", err)
+			bad.Addf("/secret", "%s", err)
 		}
 	}
 	s := Subscriber{
@@ -72,28 +73,28 @@ func (d Draft) create(r rules) (Subscriber, error) {
 	set(&s.Account, d.Account)
 	badAccount(&bad, s.Account)
 	d.merge(&s, r, &bad)
-	return s, bad.err()
+	return s, bad.Sorted().Err(judged)
 }
 
-// patch is the subscriber with the draft laid over it, or *Invalid. Only what
+// patch is the subscriber with the draft laid over it, or *fault.Invalid. Only what
 // the draft sets is judged: a rename must not fail because the URL policy has
 // become stricter since.
 func (d Draft) patch(cur Subscriber, r rules) (Subscriber, error) {
-	var bad problems
+	var bad fault.List
 	if d.Account != nil && *d.Account != cur.Account {
-		bad.addf("/account", "cannot be changed: delete the subscriber and create it under the other account")
+		bad.Addf("/account", "cannot be changed: delete the subscriber and create it under the other account")
 	}
 	if d.Secret != nil {
-		bad.addf("/secret", "cannot be changed by a patch: rotate it (POST /v1/subscribers/{id}/secrets), "+
+		bad.Addf("/secret", "cannot be changed by a patch: rotate it (POST /v1/subscribers/{id}/secrets), "+
 			"so that the old one goes on signing until every receiver has the new one")
 	}
 	s := cur
 	d.merge(&s, r, &bad)
-	return s, bad.err()
+	return s, bad.Sorted().Err(judged)
 }
 
 // merge lays the fields that create and patch share over s, and judges them.
-func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
+func (d Draft) merge(s *Subscriber, r rules, bad *fault.List) {
 	if d.Name != nil {
 		s.Name = *d.Name
 		badName(bad, s.Name)
@@ -105,7 +106,7 @@ func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
 	if d.Class != nil {
 		s.Class = *d.Class
 		if !slices.Contains(r.classes, s.Class) {
-			bad.addf("/class", "is %q: must be one of %s", clip(s.Class), strings.Join(quoted(r.classes), ", "))
+			bad.Addf("/class", "is %q: must be one of %s", clip(s.Class), strings.Join(quoted(r.classes), ", "))
 		}
 	}
 	if d.Filter != nil {
@@ -119,48 +120,48 @@ func (d Draft) merge(s *Subscriber, r rules, bad *problems) {
 		if len(s.Filter.Attributes) == 0 {
 			s.Filter.Attributes = nil // as it comes back from storage
 		}
-		bad.addAll("/filter", s.Filter.Validate())
+		addAll(bad, "/filter", s.Filter.Validate())
 	}
 	if d.Policy != nil {
 		s.Policy = d.Policy.Over(s.Policy)
-		bad.addAll("/policy", s.Policy.Validate())
+		addAll(bad, "/policy", s.Policy.Validate())
 	}
 	s.Headers = s.Headers.merge(d.Headers, bad)
 	set(&s.Paused, d.Paused)
 }
 
-func badAccount(bad *problems, account string) {
+func badAccount(bad *fault.List, account string) {
 	ok := account != "" && len(account) <= maxAccountLen && !strings.ContainsFunc(account, func(r rune) bool {
 		return notInType(r) && (r < 'A' || r > 'Z') && r != '.' && r != ':'
 	})
 	if !ok {
-		bad.addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)
+		bad.Addf("/account", "must be 1 to %d characters of A-Z a-z 0-9 . _ : -", maxAccountLen)
 	}
 }
 
-func badName(bad *problems, name string) {
+func badName(bad *fault.List, name string) {
 	if !utf8.ValidString(name) {
-		bad.addf("/name", "is not valid UTF-8")
+		bad.Addf("/name", "is not valid UTF-8")
 		return
 	}
 	if n := utf8.RuneCountInString(name); n > maxNameLen {
-		bad.addf("/name", "is %d characters long, must be at most %d", n, maxNameLen)
+		bad.Addf("/name", "is %d characters long, must be at most %d", n, maxNameLen)
 	}
 	if i := strings.IndexFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 		r, _ := utf8.DecodeRuneInString(name[i:])
-		bad.addf("/name", "holds %U, which cannot be printed: remove control characters, line breaks and odd spaces", r)
+		bad.Addf("/name", "holds %U, which cannot be printed: remove control characters, line breaks and odd spaces", r)
 	}
 }
 
-func badURL(bad *problems, url string, policy URLPolicy) {
+func badURL(bad *fault.List, url string, policy URLPolicy) {
 	switch {
 	case url == "":
-		bad.addf("/url", "is required")
+		bad.Addf("/url", "is empty; send the address of the endpoint")
 	case len(url) > maxURLLen:
-		bad.addf("/url", "must be at most %d bytes, has %d", maxURLLen, len(url))
+		bad.Addf("/url", "must be at most %d bytes, has %d", maxURLLen, len(url))
 	default:
 		if err := policy.CheckURL(url); err != nil {
-			bad.addf("/url", "%s", err)
+			bad.Addf("/url", "%s", err)
 		}
 	}
 }

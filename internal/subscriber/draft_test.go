@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
 	"github.com/fanout/fanout/internal/subscriber/subtest"
@@ -34,12 +35,12 @@ func givenSecret(n int) *string {
 	return new("whsec_" + base64.StdEncoding.EncodeToString([]byte(strings.Repeat("s", n))))
 }
 
-// pointers are where an error finds fault; it must be an *Invalid or nil.
+// pointers are where an error finds fault; it must be a *fault.Invalid or nil.
 func pointers(t *testing.T, err error) (p []string) {
 	t.Helper()
-	var inv *subscriber.Invalid
+	var inv *fault.Invalid
 	if err != nil && !errors.As(err, &inv) {
-		t.Fatalf("%v is not *Invalid", err)
+		t.Fatalf("%v is not *fault.Invalid", err)
 	}
 	if inv != nil {
 		for _, f := range inv.Fields {

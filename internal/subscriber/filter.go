@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of a filter. An event carries at most 16 attributes, so a filter on
@@ -85,7 +86,7 @@ func (f Filter) validateAttributes(bad func(field, format string, a ...any)) {
 	}
 	total := 0
 	for _, key := range slices.Sorted(maps.Keys(f.Attributes)) {
-		values, path := f.Attributes[key], "attributes/"+escaper.Replace(key)
+		values, path := f.Attributes[key], "attributes/"+fault.Escape(key)
 		if key == "" || tooLong(key, maxKeyLen) {
 			bad(path, "a key must be 1 to %d characters of UTF-8", maxKeyLen)
 		}

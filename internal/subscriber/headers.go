@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of a subscriber's own headers, well below the 8 KiB of all headers that
@@ -48,7 +50,7 @@ var refusedHeaders = func() map[string]string {
 // merge lays a draft's headers over those that there are: a value sets, nil
 // removes, and what is not named stays. Names are compared without case, and keep
 // the case in which they were last given.
-func (h Headers) merge(draft map[string]*string, bad *problems) Headers {
+func (h Headers) merge(draft map[string]*string, bad *fault.List) Headers {
 	if len(draft) == 0 {
 		return h
 	}
@@ -58,10 +60,10 @@ func (h Headers) merge(draft map[string]*string, bad *problems) Headers {
 	}
 	seen := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(draft)) {
-		pointer := "/headers/" + escaper.Replace(clip(name))
+		pointer := "/headers/" + fault.Escape(clip(name))
 		lower := strings.ToLower(name)
 		if seen[lower] {
-			bad.addf(pointer, "stands twice: names of headers are compared without case")
+			bad.Addf(pointer, "stands twice: names of headers are compared without case")
 		}
 		seen[lower] = true
 		maps.DeleteFunc(next, func(old, _ string) bool { return strings.EqualFold(old, name) })
@@ -70,15 +72,15 @@ func (h Headers) merge(draft map[string]*string, bad *problems) Headers {
 			continue
 		}
 		if why := badHeaderName(name); why != "" {
-			bad.addf(pointer, "%s", why)
+			bad.Addf(pointer, "%s", why)
 		}
 		if why := badHeaderValue(*value); why != "" {
-			bad.addf(pointer, "%s", why)
+			bad.Addf(pointer, "%s", why)
 		}
 		next[name] = *value
 	}
 	if len(next) > maxHeaders {
-		bad.addf("/headers", "must be at most %d, would be %d", maxHeaders, len(next))
+		bad.Addf("/headers", "must be at most %d, would be %d", maxHeaders, len(next))
 	}
 	if len(next) == 0 {
 		return nil // as it comes back from storage

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/fanout/fanout/internal/fault"
 )
 
 // Bounds of a rotation.
@@ -43,7 +45,7 @@ type Rotation struct {
 // names the secret. One that makes its own is not: after an error the secret may
 // have been made, and nobody knows it.
 //
-// It returns the subscriber, whose first secret is the new one, or *Invalid,
+// It returns the subscriber, whose first secret is the new one, or *fault.Invalid,
 // ErrNotFound, ErrTooManySecrets, or ErrVersion if others keep changing it.
 func (s *Store) RotateSecret(ctx context.Context, id string, r Rotation) (Subscriber, error) {
 	if err := r.validate(); err != nil {
@@ -59,16 +61,16 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r Rotation) (Subscr
 }
 
 func (r Rotation) validate() error {
-	var bad problems
+	var bad fault.List
 	if r.Overlap < 0 || r.Overlap > MaxOverlap {
-		bad.addf("/overlap", "must be from 0s to %s, is %s", MaxOverlap, r.Overlap)
+		bad.Addf("/overlap", "must be from 0s to %s, is %s", MaxOverlap, r.Overlap)
 	}
 	if r.Secret != nil {
 		if err := ParseSecret(*r.Secret); err != nil {
-			bad.addf("/secret", "%s", err)
+			bad.Addf("/secret", "%s", err)
 		}
 	}
-	return bad.err()
+	return bad.Sorted().Err(judged)
 }
 
 func (s *Store) rotateOnce(ctx context.Context, id string, r Rotation) (Subscriber, error) {
@@ -103,9 +105,9 @@ func rotated(cur []Secret, r Rotation, now time.Time) ([]Secret, error) {
 	case i == 0:
 		first, older = older[0], older[1:]
 	case i > 0:
-		var bad problems
-		bad.addf("/secret", "is an older secret of this subscriber, which was replaced: give one that it never had")
-		return nil, bad.err()
+		var bad fault.List
+		bad.Addf("/secret", "is an older secret of this subscriber, which was replaced: give one that it never had")
+		return nil, bad.Sorted().Err(judged)
 	default:
 		var err error
 		if first, err = secretOf(r.Secret, now); err != nil {

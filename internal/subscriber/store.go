@@ -11,7 +11,7 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-// What callers branch on, besides *Invalid.
+// What callers branch on, besides *fault.Invalid.
 var (
 	// ErrNotFound: no such subscriber, or no longer.
 	ErrNotFound = schedule.ErrNotFound
@@ -107,7 +107,7 @@ func New(
 const patchTries = 8
 
 // Create stores a new subscriber, with its secret, which is not to be read
-// anywhere else. It returns *Invalid, or an error of the backend; after the
+// anywhere else. It returns *fault.Invalid, or an error of the backend; after the
 // latter the subscriber may exist all the same.
 func (s *Store) Create(ctx context.Context, d Draft) (Subscriber, error) {
 	sub, err := d.create(s.rules)
@@ -151,7 +151,7 @@ func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
 
 // Patch changes what the draft sets. ifVersion is the version that the caller
 // saw, or -1 for whichever it is. Every attempt leased after it returns uses the
-// new subscriber. It returns *Invalid, ErrNotFound or ErrVersion.
+// new subscriber. It returns *fault.Invalid, ErrNotFound or ErrVersion.
 //
 // Another URL is another endpoint: it starts without the holds that the old one
 // earned. One that sets paused to false is a Resume. Any other patch that changes
