@@ -15,7 +15,7 @@ import (
 )
 
 // schema is the version of the layout in Redis: keys, records and their meaning.
-const schema = 2
+const schema = 3
 
 // metaKey holds what every binary on one Redis must agree on.
 const metaKey = "fo:meta"

@@ -11,6 +11,7 @@ import (
 
 // How many words a record has; lua/record.lua writes them.
 const (
+	shortWords   = 4
 	headWords    = 5
 	historyWords = 16
 )
@@ -47,17 +48,32 @@ type record struct {
 	Reason delivery.Outcome
 }
 
+// unfold makes the head of the short form, which most deliveries have that wait for
+// their first attempt: see lua/record.lua.
+func unfold(w []string) []string {
+	acc, short := strings.CutPrefix(w[0], "sf")
+	accepted, err := strconv.ParseInt(acc, 10, 64)
+	seconds, err2 := strconv.ParseInt(w[1], 10, 64)
+	if !short || err != nil || err2 != nil {
+		return w
+	}
+	return []string{"sf", acc, strconv.FormatInt(accepted+1000*seconds, 10), "evt_" + w[2], "sub_" + w[3]}
+}
+
 // decode reads the record that lua/record.lua encodes: the head alone while it waits
 // for its first attempt, else its history too.
 func decode(id, text string) (record, error) {
 	w := strings.Split(text, " ")
+	if len(w) == shortWords {
+		w = unfold(w)
+	}
 	if len(w) == headWords {
 		w = append(w, w[1]) // due since it was accepted
 		w = append(w, noHistory...)
 	}
 	if len(w) != headWords+historyWords || len(w[0]) != 2 {
-		return record{}, fmt.Errorf("%s: a record of %d words, not %d or %d: %w",
-			id, len(w), headWords, headWords+historyWords, errRecord)
+		return record{}, fmt.Errorf("%s: a record of %d words, not %d, %d or %d: %w",
+			id, len(w), shortWords, headWords, headWords+historyWords, errRecord)
 	}
 	var bad error
 	num := func(i int) int64 {

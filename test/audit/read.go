@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -201,8 +202,11 @@ func (s *Snapshot) zset(ctx context.Context, p redis.Pipeliner, key string) func
 	}
 }
 
-// How many words a record has: without a history, and with one. docs/redis.md has the
-// list.
+// short is a record before its first attempt, if all is as usual.
+var short = regexp.MustCompile(`^sf(\d+) (\d+) (\S+) (\S+)$`)
+
+// How many words any other record has: without a history, and with one. docs/redis.md
+// has the list.
 const (
 	headWords  = 5
 	totalWords = 21
@@ -217,6 +221,11 @@ var (
 
 func (s *Snapshot) delivery(prefix, id, text string) {
 	w := strings.Split(text, " ")
+	if m := short.FindStringSubmatch(text); m != nil {
+		accepted, _ := strconv.ParseInt(m[1], 10, 64) //nolint:errcheck // digits
+		seconds, _ := strconv.ParseInt(m[2], 10, 64)  //nolint:errcheck // as well
+		w = []string{"sf", m[1], strconv.FormatInt(accepted+1000*seconds, 10), "evt_" + m[3], "sub_" + m[4]}
+	}
 	if len(w) == headWords {
 		w = append(w, w[1])
 		w = append(w, strings.Fields("0 0 0 0 0 0 0 0 0 0 0 0 - - -")...)

@@ -64,7 +64,7 @@ end
 
 -- make_one makes one delivery; false if it is left out.
 local function make_one(event, accepted, bury_now, body, id, sub, exp)
-  local text = 'sf ' .. accepted .. ' ' .. exp .. ' ' .. event .. ' ' .. sub
+  local text = fold(accepted, exp, event, sub)
   if behind(sub) then
     store(id, sub, accepted, exp, text)
     return true

@@ -179,7 +179,12 @@ end
 local FIRST = ' 1 1 0 0 0 0 0 0 ' .. NOWS .. ' ' .. NOWS .. ' 0 0 - - ' .. worker
 
 local function charge(id, text)
-  local acc = string.match(text, '^s%a (%d+) %d+ %S+ %S+$')
+  local acc, seconds, ev, sb = string.match(text, SHORT)
+  if acc then
+    local exp = format('%d', acc + seconds * 1000)
+    return 'lf ' .. acc .. ' ' .. exp .. ' evt_' .. ev .. ' sub_' .. sb .. ' ' .. acc .. FIRST, '1'
+  end
+  acc = string.match(text, '^s%a (%d+) %d+ %S+ %S+$')
   if acc then return 'l' .. string.sub(text, 2) .. ' ' .. acc .. FIRST, '1' end
   local r = decode(id, text)
   if not r then return nil end

@@ -1,7 +1,7 @@
 -- record.lua: a delivery as one string. record.go reads the same.
 --
--- 5 words while it waits for its first attempt, which is what most of a backlog
--- does; 21 once it has a history. Times are ms. The fields stay the strings that
+-- 4 words while it waits for its first attempt, which is what most of a backlog
+-- does, if all is as usual; 5 if not, and 21 once it has a history. Times are ms. The fields stay the strings that
 -- they are in the record, since most of them are only copied: whoever compares two as
 -- numbers says num() first, and whoever changes one makes it a string again.
 
@@ -15,7 +15,28 @@ local HEAD = '^([sldxc])([frd]) (%d+) (%d+) (%S+) (%S+)'
 local WHOLE = HEAD .. string.rep(' (%d+)', 13) .. string.rep(' (%S+)', 3) .. '$'
 HEAD = HEAD .. '$'
 
+-- The usual one is short: sf and accepted_at, the seconds from there to expires_at,
+-- event and subscriber without the prefixes of their ids. 75 bytes instead of 92 are one
+-- size of the allocator less.
+local SHORT = '^sf(%d+) (%d+) (%S+) (%S+)$'
+
+-- unfold is a record in at least 5 words.
+local function unfold(text)
+  local acc, seconds, ev, sb = string.match(text, SHORT)
+  if not acc then return text end
+  return 'sf ' .. acc .. ' ' .. format('%d', acc + seconds * 1000) .. ' evt_' .. ev .. ' sub_' .. sb
+end
+
+-- fold is the record of a delivery before its first attempt, as short as it can be.
+local function fold(acc, exp, ev, sb)
+  local seconds = (exp - acc) / 1000
+  local e, b = string.match(ev, '^evt_(%S+)$'), string.match(sb, '^sub_(%S+)$')
+  if e and b and seconds % 1 == 0 then return 'sf' .. acc .. ' ' .. format('%d', seconds) .. ' ' .. e .. ' ' .. b end
+  return 'sf ' .. acc .. ' ' .. exp .. ' ' .. ev .. ' ' .. sb
+end
+
 local function decode(id, text)
+  text = unfold(text)
   local st, ln, acc, exp, ev, sb = string.match(text, HEAD)
   if st then
     return {
@@ -49,7 +70,9 @@ end
 
 local function encode(r)
   local head = r.st .. r.ln .. ' ' .. r.acc .. ' ' .. r.exp .. ' ' .. r.ev .. ' ' .. r.sb
-  if r.st == 's' and r.dc == '0' and r.rg == '0' and r.due == r.acc then return head end
+  if r.st == 's' and r.dc == '0' and r.rg == '0' and r.due == r.acc then
+    return r.ln == 'f' and fold(r.acc, r.exp, r.ev, r.sb) or head
+  end
   return table.concat({head, r.due, r.at, r.dc, r.se, r.rl, r.ll, r.rg, r.bb, r.bu, r.fa, r.la, r.en,
     r.hs, r.oc, r.rs, r.wk}, ' ')
 end
