@@ -82,7 +82,28 @@ type Snapshot struct {
 	LateEvents int64 // not expanded in time, and set aside for a person
 	// Failures are the newest dead letters, newest first, at most 10.
 	Failures []Failure
+
+	// Limited counts pairs of a subscriber and a lane whose head is due while the
+	// subscriber is at its own cap or rate.
+	Limited int64
+	// OldestDead is the age of the oldest dead letter that is kept; 0 if there is none.
+	OldestDead time.Duration
+	// Fleet is what dispatchers say, Release what falls due in the next minutes.
+	Fleet   Fleet
+	Release Release
+	// Redrives are those under way, the oldest first.
+	Redrives []LiveRedrive
+	// Gaps are what the reconciliation found, by kind; anything but 0 needs a person.
+	// GapExamples are some of them.
+	Gaps        map[schedule.Gap]int64
+	GapExamples []schedule.Finding
+	Memory      Memory
+	// Took is how long this look at Redis took.
+	Took time.Duration
 }
+
+// InFlight are the deliveries that a worker has.
+func (s Snapshot) InFlight() int64 { return max(0, s.Leases-s.Expired) }
 
 // Imbalance is accepted less the sum of the states: 0, or deliveries were lost or
 // counted twice.

@@ -85,6 +85,7 @@ type OnCall struct {
 	mu      sync.Mutex // guards what follows
 	latest  Snapshot
 	history *history
+	past    Past          // its slices are never written to once here
 	tick    chan struct{} // closed at the next sample, good or bad
 	frame   []byte        // the event of this tick, nil until somebody asks
 	failed  string        // why the last look failed

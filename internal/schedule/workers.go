@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fanout/fanout/internal/delivery"
 )
 
 // workersPrefix is where dispatchers report, in a slot of its own.
@@ -42,6 +44,45 @@ type WorkerReport struct {
 	// long each of them had its slot; the last known while there are none.
 	PerSecond   float64 `json:"per_second"`
 	SlotSeconds float64 `json:"slot_seconds"`
+	// RedisSeconds is how long a call of Redis took it, in the mean since its last
+	// report; the last known while there are none.
+	RedisSeconds float64 `json:"redis_seconds,omitempty"`
+	// Limits of its slots: how many of them what is named may have.
+	Limits SlotLimits `json:"limits,omitzero"`
+	// Recent are the attempts of the last minute by class and outcome.
+	Recent []RecentAttempts `json:"recent,omitempty"`
+	// Failing are the subscribers that failed most in the last minute, at most 10, the
+	// most first; FailingTotal how many failed at all, as far as it keeps count.
+	Failing      []FailingSubscriber `json:"failing,omitempty"`
+	FailingTotal int                 `json:"failing_total,omitempty"`
+}
+
+// SlotLimits are how many slots may be used by subscribers that take long, by retries
+// and by redrives.
+type SlotLimits struct {
+	Slow    int `json:"slow"`
+	Retry   int `json:"retry"`
+	Redrive int `json:"redrive"`
+}
+
+// RecentAttempts are the attempts of one class that came to one outcome.
+type RecentAttempts struct {
+	Class   string           `json:"class"`
+	Outcome delivery.Outcome `json:"outcome"`
+	Count   int64            `json:"count"`
+}
+
+// FailingSubscriber is one whose attempts fail.
+type FailingSubscriber struct {
+	SubscriberID string `json:"subscriber_id"`
+	Class        string `json:"class"`
+	// Outcome is the last failure's, DeliveryID its delivery.
+	Outcome    delivery.Outcome `json:"outcome"`
+	DeliveryID string           `json:"delivery_id"`
+	Count      int64            `json:"count"`
+	// Since is the first failure after the last success that this worker saw, by the
+	// clock of Redis.
+	Since time.Time `json:"since"`
 }
 
 // Used is how many slots are in use.
