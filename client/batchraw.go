@@ -33,14 +33,14 @@ func idOf(body json.RawMessage) (id string, bad *Problem) {
 	}
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(body, &fields) != nil || fields == nil {
-		return "", nil // no object
+		return "", nil //nolint:nilerr // no object: the server says so
 	}
 	raw, there := fields["id"]
 	if !there {
 		return "", invalid("/id", "is not set: without it a second attempt would be a second event")
 	}
 	if json.Unmarshal(raw, &id) != nil {
-		return "", nil // no text
+		return "", nil //nolint:nilerr // no text: likewise
 	}
 	return id, nil
 }

@@ -40,6 +40,6 @@ func (c *cli) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts.Logger.Info("dispatching", "version", boot.Version(), "slots", c.Slots, "metrics", ln.Addr().String())
+	parts.Logger.Info("dispatching", "version", boot.Version(), "slots", c.Slots, "metrics", c.Listen.Bound(ln))
 	return boot.Run(ctx, parts.Logger, append(role.Dispatcher(parts, c.Work, ln), last)...)
 }

@@ -81,7 +81,7 @@ func (c *loadtestCmd) play(ctx context.Context) error {
 	}
 	fmt.Println(report.Figures())
 	if n := len(report.Broken); n > 0 {
-		return fmt.Errorf("%d bounds are broken", n)
+		return fmt.Errorf("bounds that are broken: %d", n)
 	}
 	return nil
 }

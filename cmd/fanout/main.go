@@ -32,9 +32,15 @@ func main() {
 		os.Exit(cli.Run(context.Background(), args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	var c app
-	kctx := kong.Parse(&c, boot.Options(
+	k := kong.Must(&c, append(boot.Options(
 		"fanout turns each event into one durable, signed webhook per subscriber.\n\n"+
-			"To see it work: fanout dev", "127.0.0.1:8080")...)
+			"To see it work: fanout dev\n\n"+
+			"Exit codes: 0 done, 1 failed, 2 not understood, 3 the service is away or unwell.", "127.0.0.1:8080"),
+		kong.Name("fanout"), cli.Readers())...)
+	kctx, err := k.Parse(os.Args[1:])
+	if err != nil {
+		os.Exit(cli.Misread(os.Stderr, err))
+	}
 	kctx.BindTo(context.Background(), (*context.Context)(nil))
 	kctx.FatalIfErrorf(kctx.Run())
 }
@@ -73,7 +79,7 @@ func (c *serveCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	parts.Logger.Info("serving", "version", boot.Version(), "api", "http://"+ln.Addr().String(),
-		"page", "http://"+ln.Addr().String()+"/oncall")
+	at := c.Listen.Bound(ln)
+	parts.Logger.Info("serving", "version", boot.Version(), "api", "http://"+at, "page", "http://"+at+"/oncall")
 	return boot.Run(ctx, parts.Logger, append(stages, last)...)
 }

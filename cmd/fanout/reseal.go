@@ -42,7 +42,7 @@ func (c *resealCmd) Run(ctx context.Context) error {
 	done, err := role.Reseal(ctx, c.Redis, c.Secrets, boot.NewLogger(c.Log, os.Stderr), func(r subscriber.ResealResult) {
 		if time.Since(told) >= time.Second {
 			told = time.Now()
-			fmt.Fprintf(os.Stderr, "%d subscribers looked at, %d resealed\n", r.Seen(), r.Sealed)
+			fmt.Fprintf(os.Stderr, "subscribers looked at: %d, resealed: %d\n", r.Seen(), r.Sealed)
 		}
 	})
 	if done.Seen() > 0 || err == nil {

@@ -169,6 +169,6 @@ func progress() simulate.Progress {
 			return
 		}
 		told = time.Now()
-		fmt.Fprintf(os.Stderr, "%s: %s played, of %s at most; %d deliveries pending\n", policy, at.Round(time.Second), of, pending)
+		fmt.Fprintf(os.Stderr, "%s: %s played, of %s at most; deliveries pending: %d\n", policy, at.Round(time.Second), of, pending)
 	}
 }

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"net"
 	"bytes"
 	"errors"
 	"log/slog"
@@ -185,6 +186,10 @@ func TestAddresses(t *testing.T) {
 		}
 		if OnLoopback(ln) != local {
 			t.Errorf("%s at %s: on loopback is %v", addr, ln.Addr(), !local)
+		}
+		_, port, _ := net.SplitHostPort(ln.Addr().String())
+		if got, want := a.Bound(ln), strings.TrimSuffix(addr, "0")+port; got != want || port == "0" {
+			t.Errorf("%s is said to be %s, want %s", addr, got, want)
 		}
 		_ = ln.Close()
 	}

@@ -46,6 +46,17 @@ func (a *Address) Bind(ctx context.Context) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", string(*a))
 }
 
+// Bound is the address as it was given, with the port that was bound: a listener says
+// [::] of 0.0.0.0, which is another address to whoever reads it.
+func (a *Address) Bound(ln net.Listener) string {
+	host, _, err := net.SplitHostPort(string(*a))
+	_, port, bad := net.SplitHostPort(ln.Addr().String())
+	if err != nil || bad != nil {
+		return ln.Addr().String()
+	}
+	return net.JoinHostPort(host, port)
+}
+
 // OnLoopback says whether only this machine reaches a listener.
 func OnLoopback(ln net.Listener) bool {
 	at, err := netip.ParseAddrPort(ln.Addr().String())

@@ -26,7 +26,7 @@ const (
 const progressEvery = time.Second
 
 type eventsBatch struct {
-	File string `arg:"" default:"-" help:"File with one event a line, - for stdin." optional:""`
+	File string `arg:"" default:"-" help:"File with one event a line, - for stdin. Each is posted as it is written." optional:""`
 }
 
 // Run posts the lines of a file. Lines are read as they are sent, so that a stream
@@ -41,22 +41,41 @@ func (l *eventsBatch) Run(ctx context.Context, s *session) error {
 		defer func() { _ = f.Close() }()
 		from = f
 	}
-	b := &poster{s: s, lines: lines{r: bufio.NewReaderSize(from, 64<<10)}, told: time.Now(), Results: []refusal{}}
+	b := &poster{s: s, lines: lines{r: bufio.NewReaderSize(from, 64<<10)}, told: time.Now()}
 	err := b.all(ctx)
-	if err := b.sum(); err != nil {
-		return err
-	}
+	b.sum()
 	switch {
 	case err != nil:
-		s.notef("Stopped behind line %d of %s. Events that have an id can be posted again: each is accepted once.", b.done, l.File)
+		s.notef("Stopped behind line %d of %s: what became of the lines after it is not known. %s", b.done, nameOf(l.File), again)
 		return err
-	case b.Refused > 0:
-		return &failedError{fmt.Sprintf("%d of %d events were refused", b.Refused, b.Accepted+b.Duplicates+b.Refused)}
+	case b.refused > 0:
+		others := ""
+		if b.refused < b.settled() {
+			others = "; all others are accepted"
+		}
+		return &failedError{fmt.Sprintf("%d of %s refused, and nothing is stored of %s%s. %s",
+			b.refused, count(b.settled(), "event was", "events were"), itThem(b.refused), others, again)}
 	}
 	return nil
 }
 
-// poster posts the lines, and is the answer of -o json.
+const again = "The whole can be posted again: an event that has an id is accepted once."
+
+func nameOf(file string) string {
+	if file == "-" {
+		return "stdin"
+	}
+	return file
+}
+
+func itThem(n int) string {
+	if n == 1 {
+		return "it"
+	}
+	return "them"
+}
+
+// poster posts the lines.
 type poster struct {
 	s     *session
 	lines lines
@@ -64,32 +83,36 @@ type poster struct {
 	noID  int
 	told  time.Time
 
-	Accepted   int `json:"accepted"`
-	Duplicates int `json:"duplicates"`
-	Refused    int `json:"refused"`
-	Deliveries int `json:"deliveries"`
-	// Results are those that were refused.
-	Results []refusal `json:"results"`
+	accepted, duplicates, refused int
+	deliveries                    int
+	results                       int // that are written
+	events                        int // that came, accepted or not
 }
 
-// refusal is a line that was not accepted.
-type refusal struct {
-	Line    int             `json:"line"`
-	ID      string          `json:"id,omitempty"`
-	Status  int             `json:"status"`
-	Problem *client.Problem `json:"problem"`
+// item is one event's result as the API gives it, beside its line. Its place and its
+// pointers are those in the whole, as if all lines had been one batch.
+type item struct {
+	Line       int             `json:"line"`
+	Index      int             `json:"index"`
+	Status     int             `json:"status"`
+	ID         string          `json:"id,omitempty"`
+	Deliveries *int            `json:"deliveries,omitempty"`
+	Duplicate  *bool           `json:"duplicate,omitempty"`
+	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
+	Problem    *client.Problem `json:"problem,omitempty"`
 }
+
+// settled is how many have a known fate.
+func (p *poster) settled() int { return p.accepted + p.duplicates + p.refused }
 
 func (p *poster) all(ctx context.Context) error {
 	for {
-		numbers, events, end, err := p.chunk()
+		part, end, err := p.chunk()
 		if err != nil {
 			return err
 		}
-		if len(events) > 0 {
-			if err := p.post(ctx, numbers, events); err != nil {
-				return err
-			}
+		if err := p.post(ctx, part); err != nil {
+			return err
 		}
 		p.done = p.lines.n
 		if end {
@@ -97,100 +120,203 @@ func (p *poster) all(ctx context.Context) error {
 		}
 		if time.Since(p.told) >= progressEvery {
 			p.told = time.Now()
-			p.s.notef("%d lines: %d accepted, %d accepted before, %d refused", p.done, p.Accepted, p.Duplicates, p.Refused)
+			p.s.notef("%s: %d accepted, %d accepted before, %d refused", count(p.done, "line", "lines"), p.accepted, p.duplicates, p.refused)
 		}
 	}
+}
+
+// event is a line that can be posted, or what keeps it from being.
+type event struct {
+	line, index int
+	body        rawEvent
+	bad         string
 }
 
 // chunk reads the lines of one post.
-func (p *poster) chunk() (numbers []int, events []client.Event, end bool, err error) {
-	for size := 0; len(events) < batchEvents && size < batchBytes; {
+func (p *poster) chunk() (part []event, end bool, err error) {
+	for size := 0; len(part) < batchEvents && size < batchBytes && !end; {
 		line, fits, err := p.lines.next()
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, nil, false, fmt.Errorf("read line %d: %w", p.lines.n, err)
+			return nil, false, fmt.Errorf("read line %d: %w", p.lines.n, err)
 		}
 		end = err != nil
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 && fits {
+			continue
+		}
 		size += len(line)
-		var f eventFile
-		switch {
-		case !fits:
-			p.refuse(p.lines.n, fmt.Sprintf("the line is longer than %d MiB", maxLine>>20))
-		case len(bytes.TrimSpace(line)) == 0:
-		default:
-			if err := strictJSON(line, &f); err != nil {
-				p.refuse(p.lines.n, err.Error())
-				break
-			}
-			if f.ID == "" {
-				p.noID++
-			}
-			numbers, events = append(numbers, p.lines.n), append(events, f.event())
+		e, err := p.event(line, fits)
+		if err != nil {
+			return nil, false, err
 		}
-		if end {
-			return numbers, events, true, nil //nolint:nilerr // io.EOF is the end
-		}
+		part = append(part, e)
 	}
-	return numbers, events, false, nil
+	return part, end, nil
 }
 
-// refuse is for lines that are no events.
-func (p *poster) refuse(line int, why string) {
-	p.Refused++
-	p.Results = append(p.Results, refusal{Line: line, Status: http.StatusBadRequest, Problem: &client.Problem{
-		Type: "about:blank", Title: "Not an event", Status: http.StatusBadRequest, Code: "invalid_line", Detail: why,
-	}})
-	p.tell(p.Results[len(p.Results)-1])
+// event looks at a line: one that is not JSON would spoil the request for all others.
+// An event without an id is given one, for the sake of the attempts of this run.
+func (p *poster) event(line []byte, fits bool) (event, error) {
+	e := event{line: p.lines.n, index: p.events, body: line}
+	p.events++
+	if !fits {
+		e.bad = fmt.Sprintf("it is longer than %d MiB", maxLine>>20)
+		return e, nil
+	}
+	if e.bad = notJSON(line); e.bad != "" || line[0] != '{' || e.body.has("id") {
+		return e, nil
+	}
+	p.noID++
+	id, err := jsonField("id", client.NewID())
+	if err != nil {
+		return e, err
+	}
+	e.body, err = e.body.with(id)
+	return e, err
 }
 
-// tell shows a refusal when it happens: a long run must not keep them to its end.
-func (p *poster) tell(r refusal) {
-	if p.s.json() {
-		return
-	}
-	parts := []string{r.Problem.Detail}
-	for _, e := range r.Problem.Errors {
-		parts = append(parts, e.Pointer+": "+e.Detail)
-	}
-	text := strings.Join(parts, "; ")
-	name := ""
-	if r.ID != "" {
-		name = " " + r.ID
-	}
-	p.s.sayf("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(text, 400))))
-}
-
-func (p *poster) post(ctx context.Context, numbers []int, events []client.Event) error {
-	result, err := ask(ctx, p.s, func(ctx context.Context, c *client.Client) (client.BatchResult, error) {
-		return c.PostBatch(ctx, events)
-	})
-	p.Accepted += result.Accepted
-	p.Duplicates += result.Duplicates
-	p.Refused += result.Refused
-	for _, item := range result.Results {
-		p.Deliveries += item.Deliveries
-		if item.Problem == nil || errors.Is(item.Problem, client.ErrUnavailable) || errors.Is(item.Problem, client.ErrLimited) {
-			continue // accepted, or its fate is not known: err says so
+// post sends what can be, and tells of each its fate, in the order of the lines.
+func (p *poster) post(ctx context.Context, part []event) error {
+	var good []json.RawMessage
+	for _, e := range part {
+		if e.bad == "" {
+			good = append(good, json.RawMessage(e.body))
 		}
-		p.Results = append(p.Results, refusal{Line: numbers[item.Index], ID: item.ID, Status: item.Status, Problem: item.Problem})
-		p.tell(p.Results[len(p.Results)-1])
+	}
+	fates, err := p.send(ctx, good)
+	for _, e := range part {
+		var fate client.BatchItem
+		if e.bad == "" {
+			fate, fates = fates[0], fates[1:]
+		} else {
+			fate = unread(e.bad)
+		}
+		if writeErr := p.take(e, fate); writeErr != nil {
+			return writeErr
+		}
 	}
 	return err
 }
 
-// sum shows what all came to.
-func (p *poster) sum() error {
-	if p.noID > 0 {
-		p.s.notef("%d events had no id: to post the file again would post them twice.", p.noID)
+// send posts events. If they are refused as a whole, as one that is nested too deeply
+// makes the server do, each half is posted by itself: the others are not to blame.
+func (p *poster) send(ctx context.Context, events []json.RawMessage) ([]client.BatchItem, error) {
+	if len(events) == 0 {
+		return nil, nil
 	}
-	if p.s.json() {
-		b, err := json.Marshal(p)
-		if err != nil {
-			return fmt.Errorf("write the result: %w", err)
+	result, err := ask(ctx, p.s, func(ctx context.Context, c *client.Client) (client.BatchResult, error) {
+		return c.PostBatchRaw(ctx, events)
+	})
+	var whole *client.Problem
+	switch {
+	case result.Results == nil: // it was not even tried
+		return make([]client.BatchItem, len(events)), err
+	case !errors.As(err, &whole) || !errors.Is(err, client.ErrInvalid):
+		return result.Results, err
+	case len(events) == 1:
+		return []client.BatchItem{{Status: whole.Status, ID: result.Results[0].ID, Problem: whole}}, nil
+	}
+	half := len(events) / 2
+	first, err := p.send(ctx, events[:half])
+	if err != nil {
+		return append(first, make([]client.BatchItem, len(events)-half)...), err
+	}
+	rest, err := p.send(ctx, events[half:])
+	return append(first, rest...), err
+}
+
+// unread is the fate of a line that was not sent.
+func unread(why string) client.BatchItem {
+	return client.BatchItem{Status: http.StatusBadRequest, Problem: &client.Problem{
+		Type: "urn:fanout:problem:invalid_json", Title: "Not JSON", Status: http.StatusBadRequest, Code: "invalid_json",
+		Detail: "The line was not sent: " + why + ".",
+	}}
+}
+
+// take counts and shows what became of an event, unless that is not known.
+func (p *poster) take(e event, fate client.BatchItem) error {
+	one := item{Line: e.line, Index: e.index, Status: fate.Status, ID: fate.ID, Problem: fate.Problem}
+	switch {
+	case fate.Status/100 == 2:
+		one.Deliveries, one.Duplicate, one.AcceptedAt = &fate.Deliveries, &fate.Duplicate, fate.AcceptedAt
+		p.deliveries += fate.Deliveries
+		if fate.Duplicate {
+			p.duplicates++
+		} else {
+			p.accepted++
 		}
-		return p.s.document(b)
+	case fate.Problem == nil:
+		return nil // no answer at all: the error of the whole says so
+	case errors.Is(fate.Problem, client.ErrUnavailable), errors.Is(fate.Problem, client.ErrLimited):
+		if !p.s.json() {
+			return nil // likewise
+		}
+	default:
+		p.refused++
 	}
-	p.s.sayf("accepted %d, accepted before %d, refused %d; %d deliveries", p.Accepted, p.Duplicates, p.Refused, p.Deliveries)
-	return nil
+	switch {
+	case p.s.json():
+		return p.write(one)
+	case fate.Problem != nil:
+		p.tell(one)
+	}
+	return p.s.out.failure()
+}
+
+// tell shows a refusal when it happens: a long run must not keep them to its end.
+func (p *poster) tell(r item) {
+	parts := []string{r.Problem.Detail}
+	for _, e := range r.Problem.Errors {
+		parts = append(parts, strings.TrimSpace(e.Pointer+" "+e.Detail))
+	}
+	name := ""
+	if r.ID != "" {
+		name = " " + r.ID
+	}
+	p.s.sayf("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(strings.Join(parts, "; "), 400))))
+}
+
+// write adds a result to the document, which is written as it grows: a stream may be
+// long.
+func (p *poster) write(one item) error {
+	if one.Problem != nil {
+		whole := *one.Problem
+		whole.Errors = make([]client.FieldProblem, len(one.Problem.Errors))
+		for i, e := range one.Problem.Errors {
+			if e.Parameter == "" {
+				e.Pointer = fmt.Sprintf("/events/%d%s", one.Index, e.Pointer)
+			}
+			whole.Errors[i] = e
+		}
+		one.Problem = &whole
+	}
+	text, err := json.MarshalIndent(one, "    ", "  ")
+	if err != nil {
+		return fmt.Errorf("write the result of line %d: %w", one.Line, err)
+	}
+	before := "{\n  \"results\": [\n    "
+	if p.results > 0 {
+		before = ",\n    "
+	}
+	p.results++
+	_, _ = io.WriteString(p.s.out, before+string(text))
+	return p.s.out.failure()
+}
+
+// sum shows what all came to, and ends the document.
+func (p *poster) sum() {
+	if p.noID > 0 {
+		p.s.notef("%s no id: to post the file again would post %s twice.", count(p.noID, "event had", "events had"), itThem(p.noID))
+	}
+	if !p.s.json() {
+		p.s.sayf("accepted %d, accepted before %d, refused %d; %s", p.accepted, p.duplicates, p.refused, count(p.deliveries, "delivery", "deliveries"))
+		return
+	}
+	before := "{\n  \"results\": ["
+	if p.results > 0 {
+		before = "\n  "
+	}
+	p.s.sayf("%s],\n  \"accepted\": %d,\n  \"duplicates\": %d,\n  \"refused\": %d\n}", before, p.accepted, p.duplicates, p.refused)
 }
 
 // lines reads lines of any length, of which it keeps those that are not too long.

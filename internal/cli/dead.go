@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -19,37 +20,20 @@ type deadCmd struct {
 
 // selection are the flags that choose dead letters.
 type selection struct {
-	Subscriber string `help:"Only those of this subscriber." placeholder:"ID"`
-	Class      string `help:"Only those of subscribers of this class."`
-	Outcome    string `help:"Only those whose last attempt came to this, such as timeout." placeholder:"OUTCOME"`
-	DiedOf     string `help:"Only those that died for this, such as exhausted." placeholder:"OUTCOME"`
-	Type       string `help:"Only those of events of exactly this type."`
-	Since      moment `help:"Only those that died since then: how long ago, such as 2h, or a time in RFC 3339." placeholder:"WHEN"`
-	Until      moment `help:"Only those that died before then, likewise." placeholder:"WHEN"`
+	Subscriber subscriberID `help:"Only those of this subscriber." placeholder:"ID"`
+	Class      string       `help:"Only those of subscribers of this class."`
+	Outcome    string       `help:"Only those whose last attempt came to this, such as timeout." placeholder:"OUTCOME"`
+	DiedOf     string       `help:"Only those that died for this, such as exhausted." placeholder:"OUTCOME"`
+	Type       string       `help:"Only those of events of exactly this type."`
+	Since      moment       `help:"Only those that died since then: how long ago, such as 2h, or a time in RFC 3339." placeholder:"WHEN"`
+	Until      moment       `help:"Only those that died before then, likewise." placeholder:"WHEN"`
 }
 
 func (f selection) filter() client.DeadLetterFilter {
 	return client.DeadLetterFilter{
-		SubscriberID: f.Subscriber, Class: f.Class, Outcome: f.Outcome, Reason: f.DiedOf, Type: f.Type,
+		SubscriberID: string(f.Subscriber), Class: f.Class, Outcome: f.Outcome, Reason: f.DiedOf, Type: f.Type,
 		Since: time.Time(f.Since), Until: time.Time(f.Until),
 	}
-}
-
-// moment reads "2h", for two hours ago, or a time in RFC 3339.
-type moment time.Time
-
-// UnmarshalText reads one.
-func (m *moment) UnmarshalText(b []byte) error {
-	if ago, err := time.ParseDuration(string(b)); err == nil && ago >= 0 {
-		*m = moment(time.Now().Add(-ago))
-		return nil
-	}
-	var t time.Time
-	if err := t.UnmarshalText(b); err != nil {
-		return fmt.Errorf("%q is no moment: want how long ago, such as 2h, or a time such as 2026-11-30T13:00:00Z", b)
-	}
-	*m = moment(t)
-	return nil
 }
 
 type deadLs struct {
@@ -73,16 +57,16 @@ func deadTable(t *table, all []client.DeadLetter, now time.Time) {
 }
 
 type deadShow struct {
-	ID string `arg:"" help:"The delivery's id." name:"delivery"`
+	ID deliveryID `arg:"" help:"The delivery's id." name:"delivery"`
 }
 
 // Run shows a dead letter.
 func (l *deadShow) Run(ctx context.Context, s *session) error {
 	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.DeadLetterEvidence, error) {
-		return c.GetDeadLetter(ctx, l.ID)
+		return c.GetDeadLetter(ctx, string(l.ID))
 	})
 	if err != nil {
-		return err
+		return l.missing(err)
 	}
 	now := time.Now()
 	if err := s.show(func(t *table) { deadRows(t, d, now) }); err != nil || s.json() {
@@ -92,14 +76,28 @@ func (l *deadShow) Run(ctx context.Context, s *session) error {
 		s.sayf("\nattempts that are kept, oldest first:")
 		s.table(func(t *table) { attemptTable(t, d.Delivery.Evidence, now) })
 	}
-	if terms := lastTerms(d.Delivery); terms != nil {
+	switch terms := lastTerms(d.Delivery); {
+	case terms != nil:
 		s.sayf("\nwhat held for the last:")
 		s.table(func(t *table) { termRows(t, *terms) })
+	case d.Delivery.Attempts == 0:
+		s.sayf("\nIt was never sent: there are no attempts, no headers and no policy of an attempt to show.")
+	default:
+		s.sayf("\nThe policy and the headers of its attempts are not kept: it ended (%s) without one.", clean(d.Reason))
 	}
 	if d.Payload.Content != "" {
-		s.sayf("\npayload (%d bytes, %s):\n%s", d.Payload.Length, d.Payload.Encoding, clean(d.Payload.Content))
+		s.sayf("\npayload (%s, %s):\n%s", count(d.Payload.Length, "byte", "bytes"), d.Payload.Encoding, clean(d.Payload.Content))
 	}
 	return nil
+}
+
+// missing says where to look for a delivery that is no dead letter.
+func (l *deadShow) missing(err error) error {
+	var hinted *hintedError
+	if err = missingDelivery(string(l.ID), err); errors.As(err, &hinted) || !errors.Is(err, client.ErrNotFound) {
+		return err
+	}
+	return &hintedError{err, "If it is not dead, or has been redriven or discarded: fanout explain " + string(l.ID)}
 }
 
 func deadRows(t *table, d client.DeadLetterEvidence, now time.Time) {
@@ -145,8 +143,8 @@ func termRows(t *table, terms client.Terms) {
 const discardMost = 1000
 
 type deadDiscard struct {
-	IDs []string `arg:"" help:"The deliveries' ids." name:"delivery"`
-	Yes bool     `help:"Do not ask." short:"y"`
+	IDs []deliveryID `arg:"" help:"The deliveries' ids." name:"delivery"`
+	Yes bool         `help:"Do not ask." short:"y"`
 }
 
 // Run discards dead letters.
@@ -159,7 +157,7 @@ func (l *deadDiscard) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	var all client.Discarded
-	for ids := range slices.Chunk(l.IDs, discardMost) {
+	for ids := range slices.Chunk(texts(l.IDs), discardMost) {
 		d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Discarded, error) {
 			return c.DiscardDeadLetters(ctx, ids, s.Reason)
 		})

@@ -19,23 +19,24 @@ type deliveriesCmd struct {
 type deliveriesLs struct {
 	listing
 
-	Event      string `help:"Those of this event." placeholder:"ID" xor:"whose"`
-	Subscriber string `help:"Those of this subscriber." placeholder:"ID" xor:"whose"`
-	State      string `default:"" enum:",pending,scheduled,leased,dead" help:"Of a subscriber: pending (the default), scheduled, leased or dead."`
+	Event      string       `help:"Those of this event." placeholder:"ID" xor:"whose"`
+	Subscriber subscriberID `help:"Those of this subscriber." placeholder:"ID" xor:"whose"`
+	State      waiting      `help:"Of a subscriber: pending (the default), scheduled, leased or dead." placeholder:"STATE"`
 }
 
 // Run lists deliveries.
 func (l *deliveriesLs) Run(ctx context.Context, s *session) error {
-	f := client.DeliveryFilter{EventID: l.Event, SubscriberID: l.Subscriber, State: client.State(l.State)}
+	f := client.DeliveryFilter{EventID: l.Event, SubscriberID: string(l.Subscriber), State: client.State(l.State)}
 	switch {
 	case l.Event == "" && l.Subscriber == "":
 		return usage("say whose deliveries: --event or --subscriber")
 	case l.Event != "" && l.State != "":
 		return usage("--state goes with --subscriber; an event's deliveries are listed in all states")
 	}
-	return list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.Delivery], error) {
+	err := list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.Delivery], error) {
 		return c.ListDeliveries(ctx, f, p)
 	}, func(t *table, ds []client.Delivery) { deliveryTable(t, ds, time.Now()) })
+	return missingEvent(l.Event, err)
 }
 
 func deliveryTable(t *table, ds []client.Delivery, now time.Time) {
@@ -58,12 +59,12 @@ func outcome(name string, status int) string {
 }
 
 type deliveriesShow struct {
-	ID string `arg:"" help:"The delivery's id: the receiver's webhook-id." name:"delivery"`
+	ID deliveryID `arg:"" help:"The delivery's id: the receiver's webhook-id." name:"delivery"`
 }
 
 // Run shows a delivery.
 func (l *deliveriesShow) Run(ctx context.Context, s *session) error {
-	d, err := getDelivery(ctx, s, l.ID)
+	d, err := getDelivery(ctx, s, string(l.ID))
 	if err != nil {
 		return err
 	}
@@ -71,7 +72,8 @@ func (l *deliveriesShow) Run(ctx context.Context, s *session) error {
 }
 
 func getDelivery(ctx context.Context, s *session, id string) (client.Delivery, error) {
-	return ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) { return c.GetDelivery(ctx, id) })
+	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) { return c.GetDelivery(ctx, id) })
+	return d, missingDelivery(id, err)
 }
 
 func (s *session) showDelivery(d client.Delivery) error {
@@ -120,23 +122,23 @@ func attemptTable(t *table, all []client.Attempt, now time.Time) {
 }
 
 type deliveriesRetry struct {
-	ID string `arg:"" help:"The delivery's id." name:"delivery"`
+	ID deliveryID `arg:"" help:"The delivery's id." name:"delivery"`
 }
 
 // Run makes a delivery due now.
 func (l *deliveriesRetry) Run(ctx context.Context, s *session) error {
 	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) {
-		return c.RetryDelivery(ctx, l.ID)
+		return c.RetryDelivery(ctx, string(l.ID))
 	})
 	if err != nil {
-		return err
+		return missingDelivery(string(l.ID), err)
 	}
 	s.notef("It is due now. What comes of it: fanout explain %s", d.ID)
 	return s.show(func(t *table) { deliveryRows(t, d, time.Now()) })
 }
 
 type deliveriesCancel struct {
-	ID string `arg:"" help:"The delivery's id." name:"delivery"`
+	ID deliveryID `arg:"" help:"The delivery's id." name:"delivery"`
 }
 
 // Run cancels a delivery.
@@ -145,10 +147,10 @@ func (l *deliveriesCancel) Run(ctx context.Context, s *session) error {
 		return usage("say why, for the audit: --reason")
 	}
 	d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Delivery, error) {
-		return c.CancelDelivery(ctx, l.ID, s.Reason)
+		return c.CancelDelivery(ctx, string(l.ID), s.Reason)
 	})
 	if err != nil {
-		return err
+		return missingDelivery(string(l.ID), err)
 	}
 	return s.show(func(t *table) { deliveryRows(t, d, time.Now()) })
 }

@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -29,7 +29,7 @@ type eventsShow struct {
 func (l *eventsShow) Run(ctx context.Context, s *session) error {
 	e, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.StoredEvent, error) { return c.GetEvent(ctx, l.ID) })
 	if err != nil {
-		return err
+		return missingEvent(l.ID, err)
 	}
 	if s.json() {
 		return s.document(s.answer.raw())
@@ -82,109 +82,133 @@ func statesOf(all []client.DeliverySummary) string {
 	return strings.Join(parts, ", ")
 }
 
-// eventFile is an event as its JSON has it.
-type eventFile struct {
-	ID         string            `json:"id"`
-	Type       string            `json:"type"`
-	ShipmentID string            `json:"shipment_id"`
-	OccurredAt time.Time         `json:"occurred_at"`
-	Attributes map[string]string `json:"attributes"`
-	Data       json.RawMessage   `json:"data"`
-}
-
-func (f eventFile) event() client.Event {
-	e := client.Event{ID: f.ID, Type: f.Type, ShipmentID: f.ShipmentID, OccurredAt: f.OccurredAt, Attributes: f.Attributes}
-	if f.Data != nil { // an empty RawMessage is not JSON
-		e.Data = f.Data
-	}
-	return e
-}
-
 type eventsPost struct {
-	File       string            `help:"JSON of the event as the API takes it, - for stdin; flags go before it." placeholder:"FILE" short:"f"`
+	File       string            `help:"JSON of the event as the API takes it, - for stdin; flags go before it. What no flag changes is posted as it is written." placeholder:"FILE" short:"f"`
 	ID         string            `help:"Its id, used once; left out, one is made." name:"id"`
 	Type       string            `help:"Such as shipment.delivered." placeholder:"TYPE"`
 	Shipment   string            `help:"The shipment that it is about." placeholder:"ID"`
-	OccurredAt time.Time         `help:"When it happened, as 2026-03-01T09:30:00+01:00; default now." placeholder:"TIME"`
+	OccurredAt instant           `help:"When it happened, as 2026-03-01T09:30:00+01:00; default now." placeholder:"TIME"`
 	Attribute  map[string]string `help:"What subscribers filter on." mapsep:"," placeholder:"NAME=VALUE"`
 	Data       string            `help:"File with the JSON of its data, - for stdin; default {}." placeholder:"FILE"`
 }
 
 // Run posts an event.
 func (l *eventsPost) Run(ctx context.Context, s *session) error {
-	e, raw, err := l.event(s)
+	e, made, err := l.event(s)
 	if err != nil {
 		return err
 	}
 	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) {
-		if raw != nil {
-			return c.PostRaw(ctx, raw)
-		}
-		return c.Post(ctx, e)
+		return c.PostRaw(ctx, json.RawMessage(e))
 	})
-	if errors.Is(err, client.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
-		s.notef("Post it again as it was, and it is accepted once: with --id=%s --occurred-at=%s.", e.ID, e.OccurredAt.Format(time.RFC3339Nano))
-	}
-	if errors.Is(err, client.ErrConflict) && l.File == "" && l.OccurredAt.IsZero() {
-		s.notef("Without --occurred-at the body has the time of now, and so is another one each time: to post an event again, give the time that it was posted with.")
-	}
-	if err != nil {
+	switch {
+	case errors.Is(err, client.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		with := ""
+		if made != nil {
+			with = ", with " + strings.Join(made, " ")
+		}
+		return &hintedError{err, "Post it again as it was" + with + ", and it is accepted once."}
+	case errors.Is(err, client.ErrConflict) && l.File == "" && l.OccurredAt == "":
+		return &hintedError{err, "Without --occurred-at the body has the time of now, and so is another one each time: to post an event again, give the time that it was posted with."}
+	case err != nil:
 		return err
 	}
 	s.looksAt(r)
 	return s.show(func(t *table) { receiptTable(t, []client.Receipt{r}) })
 }
 
-// event is the file with the flags over it. A file that no flag changes is posted byte
-// for byte: it may be posted again by other means, and is then the same event.
-func (l *eventsPost) event(s *session) (client.Event, json.RawMessage, error) {
-	var f eventFile
-	var raw []byte
-	if l.File != "" {
-		if l.File == "-" && l.Data == "-" {
-			return client.Event{}, nil, usage("--file and --data cannot both be read from stdin")
-		}
-		var err error
-		if raw, err = readFile(s, l.File); err != nil {
-			return client.Event{}, nil, err
-		}
-		if err := strictJSON(raw, &f); err != nil {
-			return client.Event{}, nil, usage("%s: %v", l.File, err)
-		}
-		if f.ID != "" && reflect.DeepEqual(*l, eventsPost{File: l.File, Attribute: l.Attribute}) && len(l.Attribute) == 0 {
-			return f.event(), raw, nil
+// event is the file with the flags over it. What no flag changes stays byte for byte:
+// it may be posted again by other means, and is then the same event. It says by which
+// flags the same can be posted again, if there was something to make.
+func (l *eventsPost) event(s *session) (e rawEvent, made []string, err error) {
+	if e, err = l.file(s); err != nil {
+		return nil, nil, err
+	}
+	fields, err := l.fields(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	add := func(flag, name, value string) {
+		if err == nil {
+			var f field
+			f, err = jsonField(name, value)
+			fields, made = append(fields, f), append(made, flag+"="+value)
 		}
 	}
-	for into, value := range map[*string]string{&f.ID: l.ID, &f.Type: l.Type, &f.ShipmentID: l.Shipment} {
-		if value != "" {
-			*into = value
+	if l.ID == "" && !e.has("id") {
+		add("--id", "id", client.NewID())
+	}
+	if l.File == "" && l.OccurredAt == "" {
+		add("--occurred-at", "occurred_at", time.Now().UTC().Format(time.RFC3339Nano))
+	}
+	if l.File == "" && l.Data == "" {
+		fields = append(fields, field{"data", []byte("{}")})
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	e, err = e.with(fields...)
+	return e, made, err
+}
+
+// file is the event of --file, or one without anything.
+func (l *eventsPost) file(s *session) (rawEvent, error) {
+	switch l.File {
+	case "":
+		return rawEvent("{}"), nil
+	case l.Data:
+		return nil, usage("--file and --data cannot both be read from %s", nameOf(l.File))
+	}
+	text, err := readFile(s, l.File)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSpace(text)
+	if bad := notJSON(text); bad != "" {
+		return nil, usage("%s: %s; nothing was posted", nameOf(l.File), bad)
+	}
+	if text[0] != '{' {
+		return nil, usage("%s: %v: an event is one, and events batch takes several, one a line", nameOf(l.File), errNoObject)
+	}
+	return text, nil
+}
+
+// fields are those that the flags give.
+func (l *eventsPost) fields(s *session) (all []field, err error) {
+	for _, f := range []struct{ name, text string }{
+		{"id", l.ID},
+		{"type", l.Type},
+		{"shipment_id", l.Shipment},
+		{"occurred_at", string(l.OccurredAt)},
+	} {
+		if f.text == "" {
+			continue
 		}
-	}
-	if f.ID == "" {
-		f.ID = client.NewID()
-	}
-	switch {
-	case !l.OccurredAt.IsZero():
-		f.OccurredAt = l.OccurredAt
-	case f.OccurredAt.IsZero():
-		f.OccurredAt = time.Now().UTC()
+		one, err := jsonField(f.name, f.text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
 	}
 	if len(l.Attribute) > 0 {
-		f.Attributes = l.Attribute
-	}
-	if l.Data != "" {
-		text, err := readFile(s, l.Data)
+		one, err := jsonField("attributes", l.Attribute)
 		if err != nil {
-			return client.Event{}, nil, err
+			return nil, err
 		}
-		if f.Data = text; !json.Valid(text) {
-			return client.Event{}, nil, usage("%s is not JSON", l.Data)
-		}
+		all = append(all, one)
 	}
-	if f.Data == nil {
-		f.Data = json.RawMessage("{}")
+	if l.Data == "" {
+		return all, nil
 	}
-	return f.event(), nil, nil
+	text, err := readFile(s, l.Data)
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSpace(text)
+	if bad := notJSON(text); bad != "" {
+		return nil, usage("%s: %s; nothing was posted", nameOf(l.Data), bad)
+	}
+	return append(all, field{"data", text}), nil
 }
 
 func receiptTable(t *table, all []client.Receipt) {

@@ -12,7 +12,7 @@ import (
 
 // explainCmd says what happened to a delivery.
 type explainCmd struct {
-	ID string `arg:"" help:"The delivery's id: the receiver's webhook-id." name:"delivery"`
+	ID deliveryID `arg:"" help:"The delivery's id: the receiver's webhook-id." name:"delivery"`
 }
 
 // facts are what an explanation is made from. What the key may not see, or what is no
@@ -29,7 +29,7 @@ type facts struct {
 
 // Run explains a delivery.
 func (l *explainCmd) Run(ctx context.Context, s *session) error {
-	f, raw, err := gather(ctx, s, l.ID)
+	f, raw, err := gather(ctx, s, string(l.ID))
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/subscriber"
 )
 
 // next says what comes next, and why then.
@@ -20,19 +21,49 @@ func (f facts) next(now time.Time) []string {
 	case client.Dead:
 		return []string{"Nothing by itself: a dead letter is sent again only if an operator redrives it. Its payload and its attempts are kept for 30 days after its end."}
 	case client.Leased:
-		said := []string{"The attempt ends by an answer, or by its timeout" + f.timeout() + "; if its worker is lost, another takes it up."}
-		return append(append(said, f.holds(now)...), f.end(now))
+		return append(append(f.lease(now), f.holds(now)...), f.end(now))
 	default: // scheduled
 		said := append(f.holds(now), f.due(now)...)
 		return append(said, f.end(now))
 	}
 }
 
-func (f facts) timeout() string {
-	if f.subscriber == nil {
-		return ""
+// lease says what a leased delivery waits for. Whether its worker is alive cannot be
+// seen from outside, so that both cases are told.
+func (f facts) lease(now time.Time) []string {
+	const gone = "If the worker is gone, that cannot be seen before then"
+	if f.subscriber == nil || f.delivery.LastAttemptAt.IsZero() {
+		return []string{
+			"The attempt ends by an answer, by its timeout, or with its lease, which lasts " + span(subscriber.SettleMargin) + " beyond that.",
+			gone + ": the delivery waits until the lease has ended, and is taken back then.",
+		}
 	}
-	return " of " + f.subscriber.Policy.AttemptTimeout.String()
+	timeout := time.Duration(f.subscriber.Policy.AttemptTimeout)
+	over := f.delivery.LastAttemptAt.Add(timeout)
+	ends := over.Add(subscriber.SettleMargin)
+	lasts := fmt.Sprintf("by the policy as it is now, %s for the attempt and %s to bring its outcome home", span(timeout), span(subscriber.SettleMargin))
+	if !ends.After(now) {
+		return []string{
+			fmt.Sprintf("Its lease ended %s (%s), and no outcome came: its worker is gone, or cannot reach Redis.", when(ends, now), lasts),
+			fmt.Sprintf("Any dispatcher that is at work takes it back within seconds as lease_lost, to be tried again%s. If it stays like this, none is at work.", f.afterLoss()),
+		}
+	}
+	attempt := fmt.Sprintf("If its worker is at work, the attempt ends by an answer, or by its timeout %s.", when(over, now))
+	if !over.After(now) {
+		attempt = fmt.Sprintf("The attempt's timeout passed %s and no outcome has come: its worker is bringing it home, or is gone.", when(over, now))
+	}
+	return []string{
+		attempt,
+		fmt.Sprintf("The lease ends %s (%s). %s: the delivery waits until then, and is taken back as lease_lost, to be tried again%s.", when(ends, now), lasts, gone, f.afterLoss()),
+	}
+}
+
+// afterLoss says what losing a worker costs.
+func (f facts) afterLoss() string {
+	if f.delivery.LeaseLosses < delivery.MaxLeaseLosses {
+		return "; it costs no attempt"
+	}
+	return fmt.Sprintf("; it costs an attempt, as it was lost %s before", times(f.delivery.LeaseLosses))
 }
 
 func (f facts) onHold() bool {
@@ -79,7 +110,7 @@ func (f facts) due(now time.Time) []string {
 		line += ": it goes as soon as a worker has a slot for it"
 		if f.subscriber != nil && f.subscriber.Status != nil {
 			st := f.subscriber.Status
-			line += fmt.Sprintf(" and the subscriber has room (%d of at most %d requests are in flight", st.InFlight, st.InFlightCap)
+			line += fmt.Sprintf(" and the subscriber has room (%d of at most %s in flight", st.InFlight, count(st.InFlightCap, "request is", "requests are"))
 			if rate := f.subscriber.Policy.RatePerSecond; rate > 0 {
 				line += fmt.Sprintf(", %g a second", rate)
 			}

@@ -146,7 +146,12 @@ func explained() map[string]facts {
 			f.delivery.NextAttemptAt = before(time.Second)
 			f.subscriber.Status.Holds = []client.Hold{{Reason: client.Breaker, Probe: "dlv_1", Note: "One delivery is out as a probe."}, {Reason: client.Paused, Note: "Somebody paused it."}}
 		}),
-		"leased": with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LeaseLosses = 3, 1 }),
+		"leased":         with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LeaseLosses = 3, 1 }),
+		"leased-sending": with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LastAttemptAt = 3, before(4*time.Second) }),
+		"leased-late": with(aDelivery(client.Leased), func(f *facts) {
+			f.delivery.Attempts, f.delivery.LeaseLosses, f.delivery.LastAttemptAt = 3, delivery.MaxLeaseLosses, before(26*time.Second)
+		}),
+		"leased-unseen": with(aDelivery(client.Leased), func(f *facts) { f.subscriber, f.unseen = nil, "may not be seen with your key" }),
 		"delivered": with(ended(client.Delivered), func(f *facts) {
 			f.delivery.Attempts, f.delivery.LastOutcome, f.delivery.LastStatus = 3, "delivered", 200
 		}),

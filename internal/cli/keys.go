@@ -78,13 +78,13 @@ func (l *keysCreate) Run(ctx context.Context, s *session) error {
 }
 
 type keysRevoke struct {
-	ID  string `arg:"" help:"The key's id, as fanout keys ls shows it." name:"key"`
-	Yes bool   `help:"Do not ask." short:"y"`
+	ID  keyID `arg:"" help:"The key's id, as fanout keys ls shows it." name:"key"`
+	Yes bool  `help:"Do not ask." short:"y"`
 }
 
 // Run revokes a key.
 func (l *keysRevoke) Run(ctx context.Context, s *session) error {
-	k, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Key, error) { return c.GetKey(ctx, l.ID) })
+	k, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Key, error) { return c.GetKey(ctx, string(l.ID)) })
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (l *keysRevoke) Run(ctx context.Context, s *session) error {
 	if err := s.confirm(ctx, l.Yes, question); err != nil {
 		return err
 	}
-	k, err = ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Key, error) { return c.RevokeKey(ctx, l.ID) })
+	k, err = ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Key, error) { return c.RevokeKey(ctx, string(l.ID)) })
 	if err != nil {
 		return err
 	}

@@ -144,7 +144,7 @@ func unregister(ctx context.Context, s *session, id string) error {
 		s.notef("The subscriber %s is still there. To delete it: fanout subscribers rm %s", id, id)
 		return err
 	}
-	s.notef("Deleted %s; %d deliveries that waited were cancelled.", id, gone.Cancelled+gone.Remaining)
+	s.notef("Deleted %s; %s cancelled.", id, count(gone.Cancelled+gone.Remaining, "delivery that waited was", "deliveries that waited were"))
 	return nil
 }
 

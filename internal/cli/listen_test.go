@@ -37,10 +37,10 @@ func TestListenRegistersAndLeavesNothing(t *testing.T) {
 	}
 	s.ok("trigger", "shipment.delivered", "--shipment=shp_mine")
 	until(t, "the webhook is shown", func() bool { return strings.Contains(l.out.String(), "shp_mine") })
-	if out := l.out.String(); !regexp.MustCompile(`Z  dlv_\w+  attempt 1  age \S+( 1s)?  shipment.delivered  verified  -> 200\n    \{\n      "type"`).MatchString(out) {
+	if out := l.out.String(); !regexp.MustCompile(`Z  dlv_\w+  attempt 1  signed (under )?\d+s ago  occurred (under )?\d+s ago  shipment.delivered  verified  -> 200\n    \{\n      "type"`).MatchString(out) {
 		t.Error(out)
 	}
-	if code := l.end(t); code != exitOK || !strings.Contains(l.err.String(), "1 webhooks came, 0 of them again, 0 not verified.") || !strings.Contains(l.err.String(), "Deleted "+id[1]) {
+	if code := l.end(t); code != exitOK || !strings.Contains(l.err.String(), "1 webhook came, 0 of them again, 0 not verified.") || !strings.Contains(l.err.String(), "Deleted "+id[1]) {
 		t.Errorf("exit code %d, %s", code, l.err.String())
 	}
 	if _, err := s.GetSubscriber(t.Context(), id[1]); !errors.Is(err, client.ErrNotFound) {
@@ -168,7 +168,9 @@ func TestReceiverTellsWhatIsWrong(t *testing.T) {
 		at               time.Time
 		says             string
 	}{
-		{testSecret, "dlv_1", `{"type":"a.b"}`, now, "dlv_1  attempt 0  age under 1s  a.b  verified  -> 200"},
+		{testSecret, "dlv_1", `{"type":"a.b"}`, now, "dlv_1  attempt 0  signed under 1s ago  a.b  verified  -> 200"},
+		{testSecret, "dlv_6", `{"type":"a.b","timestamp":"` + now.Add(-3*time.Hour).Format(time.RFC3339) + `"}`, now, "signed under 1s ago  occurred 3h ago  a.b"},
+		{testSecret, "dlv_7", `{"type":"a.b","timestamp":"` + now.Add(3*time.Hour).Format(time.RFC3339) + `"}`, now, "occurred 2h59m ahead of this clock"},
 		{testSecret, "dlv_1", `{"type":"a.b"}`, now, "again (2 times)"},
 		{otherSecret, "dlv_2", `{}`, now, "NOT VERIFIED: bad signature"},
 		{testSecret, "dlv_3", `{}`, now.Add(-time.Hour), "NOT VERIFIED: timestamp outside the tolerance"},

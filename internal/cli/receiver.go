@@ -42,18 +42,21 @@ func newReceiver(s *session, flags *listenCmd, secret string) *receiver {
 
 // received is a webhook, as -o json shows it.
 type received struct {
-	At         time.Time       `json:"at"`
-	WebhookID  string          `json:"webhook_id"`
-	Attempt    int             `json:"attempt,omitempty"`
-	Times      int             `json:"times"` // that this id came, this one included
-	AgeSeconds float64         `json:"age_seconds"`
-	Type       string          `json:"type,omitempty"`
-	EventID    string          `json:"event_id,omitempty"`
-	Verified   bool            `json:"verified"`
-	Why        string          `json:"why,omitempty"` // it is not
-	Answer     int             `json:"answer"`        // 0: none
-	Body       json.RawMessage `json:"body,omitempty"`
-	Text       string          `json:"text,omitempty"` // of a body that is not JSON
+	At        time.Time `json:"at"`
+	WebhookID string    `json:"webhook_id"`
+	Attempt   int       `json:"attempt,omitempty"`
+	Times     int       `json:"times"` // that this id came, this one included
+	// By this machine's clock: since webhook-timestamp, which is made anew for each
+	// attempt and has whole seconds, and since what the event tells of happened.
+	Signed   *float64        `json:"signed_seconds_ago,omitempty"`
+	Occurred *float64        `json:"occurred_seconds_ago,omitempty"`
+	Type     string          `json:"type,omitempty"`
+	EventID  string          `json:"event_id,omitempty"`
+	Verified bool            `json:"verified"`
+	Why      string          `json:"why,omitempty"` // it is not
+	Answer   int             `json:"answer"`        // 0: none
+	Body     json.RawMessage `json:"body,omitempty"`
+	Text     string          `json:"text,omitempty"` // of a body that is not JSON
 }
 
 // ServeHTTP takes one webhook.
@@ -80,11 +83,12 @@ func (r *receiver) take(h http.Header, body []byte, a answer, now time.Time) {
 	one.Verified = one.Why == ""
 	one.Attempt, _ = strconv.Atoi(h.Get("Fanout-Attempt"))
 	if seconds, err := strconv.ParseInt(h.Get(webhook.HeaderTimestamp), 10, 64); err == nil {
-		one.AgeSeconds = max(0, now.Sub(time.Unix(seconds, 0)).Seconds())
+		one.Signed = new(now.Sub(time.Unix(seconds, 0)).Seconds())
 	}
 	var head struct {
-		Type    string `json:"type"`
-		EventID string `json:"event_id"`
+		Type     string `json:"type"`
+		EventID  string `json:"event_id"`
+		Occurred string `json:"timestamp"` // the event's occurred_at, by its name in Standard Webhooks
 	}
 	if json.Valid(body) {
 		_ = json.Unmarshal(body, &head) // a body of another shape has neither
@@ -93,6 +97,9 @@ func (r *receiver) take(h http.Header, body []byte, a answer, now time.Time) {
 		one.Text = string(body)
 	}
 	one.Type, one.EventID = head.Type, head.EventID
+	if at, err := time.Parse(time.RFC3339, head.Occurred); err == nil {
+		one.Occurred = new(now.Sub(at).Seconds())
+	}
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -154,19 +161,36 @@ func (r *receiver) print(one received, a answer) {
 	if name == "" {
 		name = "(no webhook-id)"
 	}
-	r.s.sayf("%s", clean(fmt.Sprintf("%s  %s  attempt %d%s  age %s  %s  %s  -> %s", one.At.Format("15:04:05Z"), oneLine(name, 80),
-		one.Attempt, times, age(one), oneLine(one.Type, 80), verified, a)))
+	r.s.sayf("%s", clean(fmt.Sprintf("%s  %s  attempt %d%s%s  %s  %s  -> %s", one.At.Format("15:04:05Z"), oneLine(name, 80),
+		one.Attempt, times, one.since(), oneLine(one.Type, 80), verified, a)))
 	if r.flags.BodyLimit > 0 {
 		r.s.sayf("%s", indent(one, r.flags.BodyLimit))
 	}
 }
 
-// age is by the whole seconds of webhook-timestamp, so it is not told finer.
-func age(one received) string {
-	if one.AgeSeconds < 1 {
-		return "under 1s"
+// since says how long ago it was signed, and how long ago that happened which it tells
+// of: a retry is signed anew, so that only the second grows with it.
+func (one received) since() string {
+	text := ""
+	if one.Signed != nil {
+		text += "  signed " + roughly(*one.Signed)
 	}
-	return span(time.Duration(one.AgeSeconds) * time.Second)
+	if one.Occurred != nil {
+		text += "  occurred " + roughly(*one.Occurred)
+	}
+	return text
+}
+
+// roughly is told no finer than whole seconds, which is what webhook-timestamp has.
+func roughly(seconds float64) string {
+	switch d := time.Duration(seconds) * time.Second; {
+	case d < 0:
+		return span(-d) + " ahead of this clock"
+	case d == 0:
+		return "under 1s ago"
+	default:
+		return span(d) + " ago"
+	}
 }
 
 // indent is a body for a person, up to so many bytes of it.
@@ -179,7 +203,7 @@ func indent(one received, limit int) string {
 	}
 	left := ""
 	if len(text) > limit {
-		left = fmt.Sprintf("\n... and %d bytes more (--body-limit)", len(text)-limit)
+		left = fmt.Sprintf("\n... and %s more (--body-limit)", count(len(text)-limit, "byte", "bytes"))
 		text = bytes.ToValidUTF8(text[:limit], nil)
 	}
 	return "    " + strings.ReplaceAll(clean(string(text)+left), "\n", "\n    ")
@@ -189,5 +213,5 @@ func indent(one received, limit int) string {
 func (r *receiver) total() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.s.notef("%d webhooks came, %d of them again, %d not verified.", r.came, r.again, r.refused)
+	r.s.notef("%s came, %d of them again, %d not verified.", count(r.came, "webhook", "webhooks"), r.again, r.refused)
 }

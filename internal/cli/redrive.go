@@ -24,7 +24,7 @@ type redriveCmd struct {
 type order struct {
 	selection
 
-	IDs      []string      `arg:"" help:"These deliveries and no others." name:"delivery" optional:""`
+	IDs      []deliveryID  `arg:"" help:"These deliveries and no others." name:"delivery" optional:""`
 	All      bool          `help:"All dead letters that there are."`
 	Budget   int           `help:"Attempts of each, 1 to 10; default 2." placeholder:"N"`
 	Canaries int           `help:"How many are sent before anybody approves, 1 to 10; default 1." placeholder:"N"`
@@ -36,7 +36,7 @@ type order struct {
 // everything.
 func (o *order) order(reason string) (client.RedriveOrder, error) {
 	out := client.RedriveOrder{
-		IDs: o.IDs, Reason: reason, AttemptBudget: o.Budget, Canaries: o.Canaries, MaxRate: o.MaxRate, Within: client.Duration(o.Within),
+		IDs: texts(o.IDs), Reason: reason, AttemptBudget: o.Budget, Canaries: o.Canaries, MaxRate: o.MaxRate, Within: client.Duration(o.Within),
 	}
 	f := o.filter()
 	chosen := f != client.DeadLetterFilter{}
@@ -117,14 +117,14 @@ func (l *redriveLs) Run(ctx context.Context, s *session) error {
 
 // one names a redrive.
 type one struct {
-	ID string `arg:"" help:"The redrive's id." name:"redrive"`
+	ID redriveID `arg:"" help:"The redrive's id." name:"redrive"`
 }
 
 type redriveShow struct{ one }
 
 // Run shows a redrive.
 func (l *redriveShow) Run(ctx context.Context, s *session) error {
-	r, err := getRedrive(ctx, s, l.ID)
+	r, err := getRedrive(ctx, s, string(l.ID))
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ type redriveApprove struct {
 // Run approves.
 func (l *redriveApprove) Run(ctx context.Context, s *session) error {
 	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
-		return c.ApproveRedrive(ctx, l.ID, l.Effect)
+		return c.ApproveRedrive(ctx, string(l.ID), l.Effect)
 	})
 }
 
@@ -166,7 +166,7 @@ func (l *redrivePause) Run(ctx context.Context, s *session) error {
 		return usage("say why, for the audit: --reason")
 	}
 	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
-		return c.PauseRedrive(ctx, l.ID, s.Reason)
+		return c.PauseRedrive(ctx, string(l.ID), s.Reason)
 	})
 }
 
@@ -174,7 +174,9 @@ type redriveResume struct{ one }
 
 // Run resumes.
 func (l *redriveResume) Run(ctx context.Context, s *session) error {
-	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) { return c.ResumeRedrive(ctx, l.ID) })
+	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+		return c.ResumeRedrive(ctx, string(l.ID))
+	})
 }
 
 type redriveAbort struct {
@@ -188,11 +190,11 @@ func (l *redriveAbort) Run(ctx context.Context, s *session) error {
 	if s.Reason == "" {
 		return usage("say why, for the audit: --reason")
 	}
-	if err := s.confirm(ctx, l.Yes, "Abort "+l.ID+"? It cannot be gone on with; what was not sent stays a dead letter."); err != nil {
+	if err := s.confirm(ctx, l.Yes, "Abort "+string(l.ID)+"? It cannot be gone on with; what was not sent stays a dead letter."); err != nil {
 		return err
 	}
 	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
-		return c.AbortRedrive(ctx, l.ID, s.Reason)
+		return c.AbortRedrive(ctx, string(l.ID), s.Reason)
 	})
 }
 

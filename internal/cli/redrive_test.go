@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fanout/fanout/client"
 )
@@ -54,16 +55,24 @@ func aPreview() client.RedrivePreview {
 	}
 }
 
+// A look on a line fits on it, whatever its width.
 func TestWatchLines(t *testing.T) {
 	t.Parallel()
 	age := 0.012
 	var b strings.Builder
-	for _, state := range []client.RedriveState{
-		client.RedrivePlanning, client.RedriveCanary, client.RedriveAwaiting, client.RedriveRunning, client.RedrivePaused, client.RedriveDone,
-	} {
-		b.WriteString(barLine(seen{Redrive: aRedrive(state), Age: &age}) + "\n")
+	for _, room := range []int{119, 79, 39, 20} {
+		for _, state := range []client.RedriveState{
+			client.RedrivePlanning, client.RedriveCanary, client.RedriveAwaiting, client.RedriveRunning, client.RedrivePaused, client.RedriveDone,
+		} {
+			line := barLine(seen{Redrive: aRedrive(state), Age: &age}, room)
+			if n := utf8.RuneCountInString(line); n > room && room > 30 {
+				t.Errorf("%d characters for %d: %s", n, room, line)
+			}
+			b.WriteString(line + "\n")
+		}
 	}
-	b.WriteString(barLine(seen{Redrive: client.Redrive{State: client.RedrivePlanning}}) + "\n")
+	b.WriteString(barLine(seen{Redrive: client.Redrive{State: client.RedrivePlanning}}, 79) + "\n")
+	b.WriteString(watchLine(seen{Redrive: aRedrive(client.RedrivePaused), Age: &age}) + "\n")
 	golden(t, "redrive-watch.txt", b.String())
 }
 

@@ -19,22 +19,26 @@ type redriveWatch struct {
 	ExitOnPause bool          `help:"End, with exit code 1, when the guard pauses it."`
 }
 
-// Run follows until the redrive has ended: done is exit code 0, aborted 1.
+// Run follows until the redrive has ended: done is exit code 0, aborted 1. To stop
+// watching stops nothing else, and says so.
 func (l *redriveWatch) Run(ctx context.Context, s *session) error {
 	if l.Interval < minLook {
 		return usage("--interval must be at least %s", minLook)
 	}
-	w := watcher{s: s, bar: !s.json() && isTerminal(s.out.w), began: time.Now()}
-	defer w.close()
+	w := watcher{s: s}
+	if !s.json() {
+		w.bar = newBar(s.out.w)
+	}
+	defer w.bar.leave()
 	tick := time.NewTicker(l.Interval)
 	defer tick.Stop()
 	for away := false; ; {
-		r, err := w.look(ctx, l.ID)
+		r, err := w.look(ctx, string(l.ID))
 		switch {
 		case s.out.failure() != nil:
 			return nil // whoever read has seen enough
 		case ctx.Err() != nil:
-			return context.Canceled
+			return w.stopped(string(l.ID))
 		case err == nil:
 			away = false
 			if over, err := l.over(r); over {
@@ -44,12 +48,12 @@ func (l *redriveWatch) Run(ctx context.Context, s *session) error {
 			return err
 		case !away: // once, and then again and again until it is back
 			away = true
-			w.close()
+			w.bar.leave()
 			s.notef("%s gives no answer; looking on: %v", s.API, err)
 		}
 		select {
 		case <-ctx.Done():
-			return context.Canceled
+			return w.stopped(string(l.ID))
 		case <-tick.C:
 		}
 	}
@@ -71,11 +75,26 @@ func (l *redriveWatch) over(r client.Redrive) (bool, error) {
 // watcher shows looks: as one line that changes, or as a line for each change.
 type watcher struct {
 	s      *session
-	bar    bool
-	began  time.Time
+	bar    *bar // nil where lines are for
 	looked bool
 	last   string
-	width  int // of what stands on the terminal's line
+	stood  string // what is written above the bar
+	state  client.RedriveState
+}
+
+// stopped says what goes on without anybody watching.
+func (w *watcher) stopped(id string) error {
+	w.bar.leave()
+	if w.state == "" {
+		return context.Canceled
+	}
+	goes := "the redrive goes on by itself"
+	switch w.state {
+	case client.RedriveAwaiting, client.RedrivePaused:
+		goes = "the redrive stays as it is"
+	default:
+	}
+	return &failedError{fmt.Sprintf("no longer watched; %s (%s).\n  Watch it again: fanout redrive watch %s\n  Stop its release: fanout redrive pause %s --reason=...", goes, w.state, id, id)}
 }
 
 // seen is a look.
@@ -101,7 +120,7 @@ func (w *watcher) look(ctx context.Context, id string) (client.Redrive, error) {
 	case !errors.Is(err, client.ErrForbidden) && !errors.Is(err, client.ErrUnavailable): // before its first sample there is none
 		return r, err
 	}
-	w.looked = true
+	w.looked, w.state = true, r.State
 	w.show(v)
 	return r, nil
 }
@@ -124,8 +143,8 @@ func (w *watcher) show(v seen) {
 		news += fmt.Sprint(*v.Redrive.Tally)
 	}
 	switch {
-	case w.bar:
-		w.redraw(barLine(v))
+	case w.bar != nil:
+		w.draw(v)
 	case news == w.last:
 	case w.s.json():
 		_ = w.s.line(v) // a write's failure is looked for
@@ -135,31 +154,63 @@ func (w *watcher) show(v seen) {
 	w.last = news
 }
 
-// redraw writes over the line that stands there.
-func (w *watcher) redraw(line string) {
-	n := utf8.RuneCountInString(line)
-	_, _ = fmt.Fprintf(w.s.out, "\r%s%s", line, strings.Repeat(" ", max(w.width-n, 0)))
-	w.width = n
-}
-
-// close leaves the terminal's line.
-func (w *watcher) close() {
-	if w.width > 0 {
-		_, _ = fmt.Fprintln(w.s.out)
-		w.width = 0
+// draw moves the bar. Another state, or another reason to stand still, is written above
+// it in full, and stays.
+func (w *watcher) draw(v seen) {
+	stood := string(v.Redrive.State)
+	if why := stands(v.Redrive); why != "" {
+		stood += ": " + why
 	}
+	if stood != w.stood {
+		w.bar.stay(time.Now().UTC().Format("15:04:05Z") + " " + clean(stood))
+		w.stood = stood
+	}
+	w.bar.redraw(barLine(v, w.bar.room()))
 }
 
+// barWidth is that of the bar itself, on a line that has room for it.
 const barWidth = 24
 
-// barLine is the line on a terminal, of at most 160 characters.
-func barLine(v seen) string {
+// barLine is a look in a line of so many characters: a bar, and of what can be said as
+// much as fits, the most important first.
+func barLine(v seen, room int) string {
 	ended, all := progress(v.Redrive)
+	wide := barWidth
+	if room < 72 {
+		wide = 8
+	}
 	full := 0
 	if all > 0 {
-		full = int(barWidth * ended / all)
+		full = int(int64(wide) * ended / all)
 	}
-	return oneLine(fmt.Sprintf("[%s%s] %s", strings.Repeat("#", full), strings.Repeat("-", barWidth-full), watchLine(v)), 160)
+	line := "[" + strings.Repeat("#", full) + strings.Repeat("-", wide-full) + "] " + string(v.Redrive.State)
+	for n, part := range barParts(v) {
+		if n > 0 && utf8.RuneCountInString(line)+2+utf8.RuneCountInString(part) > room {
+			break
+		}
+		line += "; " + part
+	}
+	return clean(line)
+}
+
+// barParts are what is said behind the bar. Why it stands is above it.
+func barParts(v seen) []string {
+	r := v.Redrive
+	ended, all := progress(r)
+	said := []string{fmt.Sprintf("%d of %d", ended, all)}
+	if y := r.Tally; y != nil && y.Dead > 0 {
+		said = append(said, fmt.Sprintf("%d dead again", y.Dead))
+	}
+	if r.State == client.RedriveRunning {
+		said = append(said, rateOf(r))
+	}
+	if y := r.Tally; y != nil {
+		said = append(said, fmt.Sprintf("%d out", y.Out))
+	}
+	if v.Age != nil {
+		said = append(said, "oldest eligible "+span(time.Duration(*v.Age*float64(time.Second))))
+	}
+	return said
 }
 
 func progress(r client.Redrive) (ended, all int64) {

@@ -83,6 +83,9 @@ func (s *session) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.API, err = baseOf(s.API); err != nil {
+		return nil, err
+	}
 	if key != "" && inTheClear(s.API) {
 		s.notef("warning: %s is plain http to another machine: whoever is between can read the key", s.API)
 	}
@@ -96,6 +99,21 @@ func (s *session) connect() (*client.Client, error) {
 	}
 	s.api = c
 	return c, nil
+}
+
+// baseOf is the address that the API's paths are under. What people copy ends in /v1,
+// or in what they last looked at.
+func baseOf(api string) (string, error) {
+	base := strings.TrimSuffix(strings.TrimRight(strings.TrimSpace(api), "/"), "/v1")
+	if before, _, found := strings.Cut(base, "/v1/"); found {
+		return "", usage("--api or FANOUT_API: %s is one path of the API; give the address alone: %s", endpointOf(api), before)
+	}
+	for _, page := range []string{"/oncall", "/docs", "/openapi.yaml"} {
+		if before, found := strings.CutSuffix(base, page); found {
+			return "", usage("--api or FANOUT_API: %s is a page; give the address alone: %s", endpointOf(api), before)
+		}
+	}
+	return base, nil
 }
 
 // ask makes one call within the timeout.

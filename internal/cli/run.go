@@ -29,7 +29,7 @@ type root struct {
 // newParser makes the parser of root. Kong calls exit for --help.
 func newParser(r *root, out, errs io.Writer, exit func(int)) *kong.Kong {
 	k := kong.Must(r, kong.Name("fanout"), kong.Description("Talk to a fanout service over its API."),
-		kong.Writers(out, errs), kong.Exit(exit), kong.UsageOnError())
+		kong.Writers(out, errs), kong.Exit(exit), kong.UsageOnError(), Readers())
 	for _, leaf := range k.Model.Leaves(false) {
 		leaf.Detail = examplesOf(leaf.FullPath())
 	}
@@ -70,24 +70,13 @@ func Run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	case helped:
 		return exitOK
 	case err != nil:
-		return notUnderstood(errs, err)
+		return Misread(errs, err)
 	}
 	s := newSession(r.Remote, in, out, errs)
 	defer s.close()
 	kctx.BindTo(ctx, (*context.Context)(nil))
 	kctx.Bind(s)
 	return s.finish(ctx, kctx.Run())
-}
-
-// notUnderstood says which command's help to read.
-func notUnderstood(errs io.Writer, err error) int {
-	name := "fanout"
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Selected() != nil {
-		name = parse.Context.Selected().FullPath()
-	}
-	_, _ = fmt.Fprintf(errs, "fanout: %s\nRun %q to see what it takes.\n", clean(err.Error()), name+" --help")
-	return exitUsage
 }
 
 // usageError is a command line that reads well and cannot be meant.

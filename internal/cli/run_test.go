@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
@@ -108,8 +110,24 @@ func TestExitCodesAndWhatIsSaid(t *testing.T) {
 		says []string
 	}{
 		{"help", "subscribers ls --help", exitOK, nil},
-		{"no such command", "subscribers list", exitUsage, []string{`unexpected argument list`, `fanout subscribers --help`}},
-		{"no argument", "explain", exitUsage, []string{`<delivery>`, `fanout explain --help`}},
+		{"no such command", "subscribers list", exitUsage, []string{`there is no command "subscribers list" (did you mean one of "ls", "test"?); there are ls, show, create,`, `fanout subscribers --help`}},
+		{"half a command", "redrive", exitUsage, []string{`say what to do: plan, start, ls, show, approve, pause, resume, abort, watch`, `fanout redrive --help`}},
+		{"nearly a command", "events pst", exitUsage, []string{`there is no command "events pst" (did you mean "post"?)`}},
+		{"no argument", "explain", exitUsage, []string{`fanout explain needs <delivery>`, `fanout explain --help`}},
+		{"one argument more", "explain dlv_1 dlv_2", exitUsage, []string{`"dlv_2" is too much: fanout explain takes <delivery>`}},
+		{"no such flag", "keys ls --pages=3", exitUsage, []string{`unknown flag --pages`, `fanout keys ls --help`}},
+		{"a duration without unit", "audit --timeout=5", exitUsage, []string{`--timeout: "5" is no duration: it needs a unit (ms, s, m or h), such as 5s`}},
+		{"a duration in days", "keys create --name=n --role=viewer --expires=30d", exitUsage, []string{`"30d" is no duration: the units are ms, s, m and h, so give 720h`}},
+		{"a duration of words", "redrive plan --all --within=soon", exitUsage, []string{`"soon" is no duration: want numbers with their units`}},
+		{"a policy in days", "subscribers create --url=https://x --policy=max_age=1d", exitUsage, []string{`--policy=max_age=1d: "1d" is no duration`, `24h`}},
+		{"a policy without unit", "subscribers create --url=https://x --policy=attempt_timeout=5", exitUsage, []string{`--policy=attempt_timeout=5: "5" is no duration`, `5s`}},
+		{"a day by its name", "events post --type=a.b --shipment=s --occurred-at=yesterday", exitUsage, []string{`--occurred-at: "yesterday" is no time: want a date and a time with an offset`}},
+		{"a time without offset", "events post --type=a.b --shipment=s --occurred-at=2026-03-01T09:30:00", exitUsage, []string{`it has no offset: 2026-03-01T09:30:00Z is UTC`}},
+		{"a date", "dead ls --since=2d", exitUsage, []string{`so give 48h`}},
+		{"a state that has no list", "deliveries ls --subscriber=sub_1 --state=delivered", exitUsage, []string{`those that are delivered are listed by --event`}},
+		{"no state", "deliveries ls --subscriber=sub_1 --state=lost", exitUsage, []string{`"lost" is no state: want pending, scheduled, leased or dead`}},
+		{"a path of the API", "keys self --api=http://127.0.0.1:1/v1/keys", exitUsage, []string{`give the address alone: http://127.0.0.1:1`}},
+		{"the page", "keys self --api=http://127.0.0.1:1/oncall", exitUsage, []string{`is a page; give the address alone: http://127.0.0.1:1`}},
 		{"a bad value", "audit --output=xml", exitUsage, []string{`must be one of "table","json"`}},
 		{"no API at that address", "keys self --api=nonsense", exitUsage, []string{"FANOUT_API", "http://"}},
 		{"whose deliveries", "deliveries ls", exitUsage, []string{"--event or --subscriber"}},
@@ -150,6 +168,25 @@ func TestExitCodesAndWhatIsSaid(t *testing.T) {
 				t.Errorf("an escape sequence went through: %q", got.err)
 			}
 		})
+	}
+}
+
+// What people copy as the API's address ends in /v1.
+func TestAddressWithTheVersion(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = append(asked, r.URL.Path)
+		_, _ = w.Write([]byte(`{"id":"key_1"}`))
+	}))
+	t.Cleanup(api.Close)
+	for _, end := range []string{"", "/", "/v1", "/v1/"} {
+		if r := run(t, "", "keys", "self", "--api="+api.URL+end); r.code != exitOK {
+			t.Errorf("%q: %+v", end, r)
+		}
+	}
+	if want := slices.Repeat([]string{"/v1/keys/self"}, 4); !slices.Equal(asked, want) {
+		t.Errorf("asked for %v", asked)
 	}
 }
 

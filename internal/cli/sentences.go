@@ -52,7 +52,7 @@ func (f facts) where(now time.Time) string {
 	case client.Cancelled:
 		return fmt.Sprintf("%s and cancelled %s, after %s.", accepted, when(d.EndedAt, now), count(d.Attempts, "attempt", "attempts"))
 	case client.Leased:
-		return fmt.Sprintf("%s. A worker is sending it at this moment, as attempt %d%s.", accepted, d.Attempts, f.budget())
+		return fmt.Sprintf("%s. A worker leased it %s, as attempt %d%s.", accepted, when(d.LastAttemptAt, now), d.Attempts, f.budget())
 	case client.Scheduled:
 		return fmt.Sprintf("%s and waits for its attempt %d%s.", accepted, d.Attempts+1, f.budget())
 	default: // of a newer server

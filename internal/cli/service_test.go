@@ -197,12 +197,13 @@ func TestBatchWithBadLines(t *testing.T) {
 		line("evt_last"), // without a line break
 	}, "\n")
 	r := run(t, bad, s.args("events", "batch")...)
-	if r.code != exitFailed || !strings.Contains(r.out, "accepted 2, accepted before 1, refused 5; 0 deliveries\n") || !strings.Contains(r.err, "5 of 8 events were refused") || !strings.Contains(r.err, "1 events had no id") {
+	if r.code != exitFailed || !strings.Contains(r.out, "accepted 2, accepted before 1, refused 5; 0 deliveries\n") || !strings.Contains(r.err, "5 of 8 events were refused, and nothing is stored of them; all others are accepted.") || !strings.Contains(r.err, "1 event had no id: to post the file again would post it twice.") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	for _, want := range []string{
-		"line 3 refused (400): not JSON", "line 4 refused (400): unknown field \"shipment\"", "line 5 evt_y refused (422)", "/occurred_at",
-		"line 6 evt_z refused (422)", "/type", "line 8 refused (400): the line is longer than 1 MiB",
+		"line 3 refused (400): The line was not sent: it is not JSON: invalid character 'o'", "at column 2",
+		"line 4 evt_x refused (400)", "/shipment ", "line 5 evt_y refused (422)", "/occurred_at",
+		"line 6 evt_z refused (422)", "/type", "line 8 refused (400): The line was not sent: it is longer than 1 MiB",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("it does not say %q:\n%s", want, r.out)
@@ -210,14 +211,70 @@ func TestBatchWithBadLines(t *testing.T) {
 	}
 	var sum struct {
 		Accepted, Duplicates, Refused int
-		Results                       []refusal
+		Results                       []item
 	}
 	r = run(t, bad, s.args("events", "batch", "-o", "json")...)
-	if err := strictRead(r.out, &sum); err != nil || sum.Refused != 5 || len(sum.Results) != 5 || sum.Duplicates != 2 || r.code != exitFailed {
-		t.Errorf("%v, %+v, exit code %d", err, sum, r.code)
+	if err := strictRead(r.out, &sum); err != nil || sum.Refused != 5 || len(sum.Results) != 8 || sum.Duplicates != 2 || r.code != exitFailed {
+		t.Fatalf("%v, %+v, exit code %d", err, sum, r.code)
 	}
-	if r := run(t, bad, "events", "batch", "--timeout=1s", "--api=http://127.0.0.1:1"); r.code != exitUnavailable || !strings.Contains(r.err, "Stopped behind line 0") {
+	for i, line := range []int{1, 3, 4, 5, 6, 7, 8, 9} {
+		if one := sum.Results[i]; one.Line != line || one.Index != i || (one.Problem == nil) != (one.Duplicate != nil) {
+			t.Errorf("result %d: %+v", i, one)
+		}
+	}
+	if p := sum.Results[4].Problem; p.Errors[0].Pointer != "/events/4/type" || p.Code != "invalid_request" {
+		t.Errorf("%+v", p)
+	}
+	if r := run(t, bad, "events", "batch", "--timeout=1s", "--api=http://127.0.0.1:1"); r.code != exitUnavailable || !strings.Contains(r.err, "Stopped behind line 0 of stdin") {
 		t.Errorf("nobody there: %+v", r)
+	}
+	if r := run(t, "\n", s.args("events", "batch", "-o", "json")...); r.code != exitOK || strictRead(r.out, &sum) != nil {
+		t.Errorf("nothing: %+v", r)
+	}
+	one := run(t, "{\n", s.args("events", "batch")...)
+	if !strings.Contains(one.err, "1 of 1 event was refused, and nothing is stored of it. ") {
+		t.Errorf("one alone: %+v", one)
+	}
+}
+
+// The same event by other means is the same: each line goes as it was written, and what
+// makes the server refuse a whole request spoils it for no other line.
+func TestEventsArePostedAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	odd := func(id string) string {
+		return fmt.Sprintf(`{ "occurred_at" : "2026-03-01T09:30:00.500+00:00", "id":%q, "type":"shipment.created","shipment_id":"sh\u0070_1","data":{"z":1.0,"a":"\u003c"} }`, id)
+	}
+	deep := `{"id":"evt_deep","type":"a.b","shipment_id":"s","occurred_at":"2026-03-01T09:30:00Z","data":` + strings.Repeat("[", 9990) + strings.Repeat("]", 9990) + "}"
+	r := run(t, odd("evt_1")+"\n"+deep+"\r\n"+odd("evt_2"), s.args("events", "batch")...)
+	if r.code != exitFailed || !strings.Contains(r.out, "accepted 2, accepted before 0, refused 1") || !strings.Contains(r.out, "line 2 evt_deep refused (400)") {
+		t.Errorf("%+v", r)
+	}
+	if r := run(t, odd("evt_3"), s.args("events", "post", "--file=-")...); r.code != exitOK {
+		t.Errorf("%+v", r)
+	}
+	if r := run(t, odd("evt_3"), s.args("events", "post", "--file=-", "--id=evt_4")...); r.code != exitOK || !strings.Contains(r.out, "evt_4") {
+		t.Errorf("with a flag: %+v", r)
+	}
+	if r := s.ok("events", "post", "--id=evt_5", "--type=a.b", "--shipment=s<1", "--occurred-at=2026-03-01T09:30:00.500+00:00"); !strings.Contains(r.out, "evt_5") {
+		t.Errorf("by flags: %+v", r)
+	}
+	byFlags := `{"id":"evt_5","type":"a.b","shipment_id":"s<1","occurred_at":"2026-03-01T09:30:00.500+00:00","data":{}}`
+	for _, body := range []string{odd("evt_1"), odd("evt_2"), odd("evt_3"), odd("evt_4"), byFlags} {
+		if got, err := s.PostRaw(t.Context(), json.RawMessage(body)); err != nil || !got.Duplicate {
+			t.Errorf("posted by other means: %+v, %v\n%s", got, err, body)
+		}
+	}
+	for text, says := range map[string]string{
+		"{\n\"id\": evt\n}": "stdin: it is not JSON: invalid character 'e' looking for beginning of value, at line 2, column 7; nothing was posted",
+		"{} {}":             "it is more than one JSON value: a second begins at column 3",
+		"[]":                "it is no JSON object",
+		"":                  "it ends too early",
+		"{\"a\":\"\xff\"}":  "it is not UTF-8",
+	} {
+		if r := run(t, text, s.args("events", "post", "--file=-")...); r.code != exitUsage || !strings.Contains(r.err, says) {
+			t.Errorf("%q: %+v", text, r)
+		}
 	}
 }
 

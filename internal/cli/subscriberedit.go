@@ -69,18 +69,18 @@ func override(field **string, flag *string) {
 	}
 }
 
-// policy turns field=value into the JSON that the API takes: a number where it is
-// one, else a string.
+// policy turns field=value into the JSON that the API takes.
 func (d *draft) policy(in *client.SubscriberInput) error {
 	if len(d.Policy) == 0 && len(d.Classify) == 0 {
 		return nil
 	}
 	fields := map[string]any{}
 	for name, value := range d.Policy {
-		fields[name] = value
-		if json.Valid([]byte(value)) && value != "" && strings.Trim(value, "0123456789.") == "" {
-			fields[name] = json.Number(value)
+		v, err := policyField(name, value)
+		if err != nil {
+			return usage("--policy=%s=%s: %v", name, value, err)
 		}
+		fields[name] = v
 	}
 	if len(d.Classify) > 0 {
 		fields["classify"] = d.Classify
@@ -144,6 +144,8 @@ func strictJSON(text []byte, into any) error {
 		syntax *json.SyntaxError
 	)
 	switch {
+	case errors.As(err, &kind) && kind.Type == reflect.TypeFor[client.Duration]():
+		return fmt.Errorf("%s is a duration with its unit, in quotes, such as \"10s\"", kind.Field)
 	case errors.As(err, &kind):
 		return fmt.Errorf("%s cannot be a JSON %s", kind.Field, strings.Fields(kind.Value)[0])
 	case errors.As(err, &syntax):
@@ -215,8 +217,8 @@ func (s *session) shownOnce(what string) {
 type subscribersPatch struct {
 	draft
 
-	ID      string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	Version int64  `help:"Change it only if it is at this version." name:"if-version"`
+	ID      subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	Version int64        `help:"Change it only if it is at this version." name:"if-version"`
 }
 
 // Run changes a subscriber.
@@ -229,7 +231,7 @@ func (l *subscribersPatch) Run(ctx context.Context, s *session) error {
 		return usage("say what to change, by flags or --file")
 	}
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.PatchSubscriber(ctx, l.ID, in, client.If{Version: l.Version})
+		return c.PatchSubscriber(ctx, string(l.ID), in, client.If{Version: l.Version})
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -13,23 +12,23 @@ import (
 const deleteWait = 95 * time.Second
 
 type subscribersRm struct {
-	ID      string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	NoWait  bool   `help:"Do not wait until no request to its endpoint is in flight."`
-	Version int64  `help:"Delete it only if it is at this version." name:"if-version"`
-	Yes     bool   `help:"Do not ask." short:"y"`
+	ID      subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	NoWait  bool         `help:"Do not wait until no request to its endpoint is in flight."`
+	Version int64        `help:"Delete it only if it is at this version." name:"if-version"`
+	Yes     bool         `help:"Do not ask." short:"y"`
 }
 
 // Run deletes a subscriber.
 func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.GetSubscriber(ctx, l.ID)
+		return c.GetSubscriber(ctx, string(l.ID))
 	})
 	if err != nil {
 		return err
 	}
 	waiting := "what waits for it is cancelled"
 	if sub.Status != nil {
-		waiting = fmt.Sprintf("%d deliveries that wait for it are cancelled", sub.Status.Pending)
+		waiting = count(int(sub.Status.Pending), "delivery that waits for it is cancelled", "deliveries that wait for it are cancelled")
 	}
 	if err := s.confirm(ctx, l.Yes, fmt.Sprintf("Delete %s %s (%s)? For good; %s.", sub.ID, oneLine(sub.Name, 40), endpointOf(sub.URL), waiting)); err != nil {
 		return err
@@ -40,7 +39,7 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 		limit += deleteWait
 	}
 	gone, err := askFor(ctx, s, limit, func(ctx context.Context, c *client.Client) (client.DeletedSubscriber, error) {
-		return c.DeleteSubscriber(ctx, l.ID, !l.NoWait, client.If{Version: l.Version})
+		return c.DeleteSubscriber(ctx, string(l.ID), !l.NoWait, client.If{Version: l.Version})
 	})
 	if err != nil {
 		return err
@@ -54,26 +53,26 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 }
 
 type subscribersPause struct {
-	ID      string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	Version int64  `help:"Only if it is at this version." name:"if-version"`
+	ID      subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	Version int64        `help:"Only if it is at this version." name:"if-version"`
 }
 
 // Run pauses a subscriber.
 func (l *subscribersPause) Run(ctx context.Context, s *session) error {
 	return s.changed(ctx, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.PauseSubscriber(ctx, l.ID, client.If{Version: l.Version})
+		return c.PauseSubscriber(ctx, string(l.ID), client.If{Version: l.Version})
 	})
 }
 
 type subscribersResume struct {
-	ID      string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	Version int64  `help:"Only if it is at this version." name:"if-version"`
+	ID      subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	Version int64        `help:"Only if it is at this version." name:"if-version"`
 }
 
 // Run resumes a subscriber.
 func (l *subscribersResume) Run(ctx context.Context, s *session) error {
 	return s.changed(ctx, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.ResumeSubscriber(ctx, l.ID, client.If{Version: l.Version})
+		return c.ResumeSubscriber(ctx, string(l.ID), client.If{Version: l.Version})
 	})
 }
 
@@ -90,9 +89,9 @@ func (s *session) changed(ctx context.Context, change func(context.Context, *cli
 }
 
 type subscribersTest struct {
-	ID   string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	Type string `help:"Type of the event; default fanout.test." placeholder:"TYPE"`
-	Data string `help:"File with the JSON of its data, - for stdin." placeholder:"FILE"`
+	ID   subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	Type string       `help:"Type of the event; default fanout.test." placeholder:"TYPE"`
+	Data string       `help:"File with the JSON of its data, - for stdin." placeholder:"FILE"`
 }
 
 // Run sends a test event.
@@ -103,13 +102,13 @@ func (l *subscribersTest) Run(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if !json.Valid(text) {
-			return usage("%s is not JSON", l.Data)
+		if bad := notJSON(text); bad != "" {
+			return usage("%s: %s; nothing was sent", nameOf(l.Data), bad)
 		}
 		e.Data = text
 	}
 	sent, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.TestReceipt, error) {
-		return c.TestSubscriber(ctx, l.ID, e)
+		return c.TestSubscriber(ctx, string(l.ID), e)
 	})
 	if err != nil {
 		return err
@@ -122,7 +121,7 @@ func (l *subscribersTest) Run(ctx context.Context, s *session) error {
 }
 
 type subscribersRotate struct {
-	ID         string        `arg:"" help:"The subscriber's id." name:"subscriber"`
+	ID         subscriberID  `arg:"" help:"The subscriber's id." name:"subscriber"`
 	Overlap    time.Duration `default:"24h" help:"How long the older secrets go on signing beside the new one."`
 	SecretFile string        `help:"File with a secret of your own; left out, one is made." placeholder:"FILE" type:"path"`
 }
@@ -138,7 +137,7 @@ func (l *subscribersRotate) Run(ctx context.Context, s *session) error {
 		r.Secret = secret
 	}
 	made, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.RotatedSecret, error) {
-		return c.RotateSecret(ctx, l.ID, r)
+		return c.RotateSecret(ctx, string(l.ID), r)
 	})
 	if err != nil {
 		return err
@@ -154,14 +153,14 @@ func (l *subscribersRotate) Run(ctx context.Context, s *session) error {
 }
 
 type subscribersSchedule struct {
-	ID       string `arg:"" help:"The subscriber's id." name:"subscriber"`
-	Attempts int    `help:"Only so many attempts." placeholder:"N"`
+	ID       subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
+	Attempts int          `help:"Only so many attempts." placeholder:"N"`
 }
 
 // Run previews a policy.
 func (l *subscribersSchedule) Run(ctx context.Context, s *session) error {
 	p, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Schedule, error) {
-		return c.PreviewSchedule(ctx, l.ID, l.Attempts)
+		return c.PreviewSchedule(ctx, string(l.ID), l.Attempts)
 	})
 	if err != nil {
 		return err
@@ -186,13 +185,13 @@ func length(d client.Duration) string {
 }
 
 type subscribersStats struct {
-	ID string `arg:"" help:"The subscriber's id." name:"subscriber"`
+	ID subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
 }
 
 // Run shows a subscriber's figures.
 func (l *subscribersStats) Run(ctx context.Context, s *session) error {
 	st, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.SubscriberStats, error) {
-		return c.GetSubscriberStats(ctx, l.ID)
+		return c.GetSubscriberStats(ctx, string(l.ID))
 	})
 	if err != nil {
 		return err

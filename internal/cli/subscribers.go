@@ -87,13 +87,13 @@ func endpointOf(raw string) string {
 }
 
 type subscribersShow struct {
-	ID string `arg:"" help:"The subscriber's id." name:"subscriber"`
+	ID subscriberID `arg:"" help:"The subscriber's id." name:"subscriber"`
 }
 
 // Run shows one subscriber.
 func (l *subscribersShow) Run(ctx context.Context, s *session) error {
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.GetSubscriber(ctx, l.ID)
+		return c.GetSubscriber(ctx, string(l.ID))
 	})
 	if err != nil {
 		return err

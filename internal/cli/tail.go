@@ -12,7 +12,7 @@ import (
 
 // tailCmd follows a subscriber's deliveries.
 type tailCmd struct {
-	ID       string        `arg:"" help:"The subscriber's id." name:"subscriber"`
+	ID       subscriberID  `arg:"" help:"The subscriber's id." name:"subscriber"`
 	Interval time.Duration `default:"1s" help:"How often to look, from 100ms."`
 }
 
@@ -29,7 +29,7 @@ func (l *tailCmd) Run(ctx context.Context, s *session) error {
 		return usage("--interval must be at least %s", minLook)
 	}
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
-		return c.GetSubscriber(ctx, l.ID)
+		return c.GetSubscriber(ctx, string(l.ID))
 	})
 	if err != nil {
 		return err

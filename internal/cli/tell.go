@@ -11,6 +11,9 @@ import (
 
 // tell says an error in words that its reader can act on, and returns the exit code.
 func (s *session) tell(ctx context.Context, err error) int {
+	if hinted, is := errors.AsType[*hintedError](err); is {
+		defer s.notef("  %s", hinted.hint)
+	}
 	var (
 		problem *client.Problem
 		bad     *usageError

@@ -40,9 +40,10 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 		if err != nil {
 			return err
 		}
-		if data = text; !json.Valid(text) {
-			return usage("%s is not JSON", l.Data)
+		if bad := notJSON(text); bad != "" {
+			return usage("%s: %s; nothing was posted", nameOf(l.Data), bad)
 		}
+		data = text
 	}
 	beat := pace(l.Rate)
 	defer beat.Stop()
@@ -58,14 +59,14 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 		}
 		r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, l.event(data)) })
 		if err != nil {
-			s.notef("%d of %d events were posted.", n, l.Count)
+			s.notef("%d of %s posted.", n, count(l.Count, "event was", "events were"))
 			return err
 		}
 		all = append(all, r)
 		deliveries += r.Deliveries
 		if time.Since(told) >= progressEvery {
 			told = time.Now()
-			s.notef("%d of %d events", n+1, l.Count)
+			s.notef("%d of %s", n+1, count(l.Count, "event", "events"))
 		}
 	}
 	return l.told(s, all, deliveries)
@@ -97,7 +98,7 @@ func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) erro
 		s.table(func(t *table) { receiptTable(t, all) })
 	}
 	if len(all) > 1 {
-		s.sayf("%d events, %d deliveries", len(all), deliveries)
+		s.sayf("%s, %s", count(len(all), "event", "events"), count(deliveries, "delivery", "deliveries"))
 	}
 	return nil
 }
@@ -119,6 +120,24 @@ func (l *triggerCmd) event(data json.RawMessage) client.Event {
 	maps.Copy(e.Attributes, l.Attribute)
 	if data != nil {
 		e.Data = data
+	}
+	return e
+}
+
+// eventFile is an event as its JSON has it.
+type eventFile struct {
+	ID         string            `json:"id"`
+	Type       string            `json:"type"`
+	ShipmentID string            `json:"shipment_id"`
+	OccurredAt time.Time         `json:"occurred_at"`
+	Attributes map[string]string `json:"attributes"`
+	Data       json.RawMessage   `json:"data"`
+}
+
+func (f eventFile) event() client.Event {
+	e := client.Event{ID: f.ID, Type: f.Type, ShipmentID: f.ShipmentID, OccurredAt: f.OccurredAt, Attributes: f.Attributes}
+	if f.Data != nil { // an empty RawMessage is not JSON
+		e.Data = f.Data
 	}
 	return e
 }
