@@ -1,10 +1,10 @@
 package boot
 
 import (
-	"net"
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
