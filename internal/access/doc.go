@@ -2,7 +2,8 @@
 //
 // A request carries a token. Gate tells whose key it is: an Identity with a Role,
 // which package httpapi holds against what the operation asks for. Keys makes and
-// revokes keys. Audit keeps what was changed, by whom and why.
+// revokes keys. Sessions let a browser show something else once its user has shown a
+// key. Audit keeps what was changed, by whom and why.
 //
 // A token is shown once, when its key is created. Redis holds its SHA-256 alone:
 // who can read Redis can use no key. All state lies in one hash slot, and

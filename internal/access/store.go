@@ -68,11 +68,12 @@ func (o Options) check() error {
 	return nil
 }
 
-// Store is keys, gate and audit over one Redis.
+// Store is keys, gate, sessions and audit over one Redis.
 type Store struct {
-	Keys  *Keys
-	Gate  *Gate
-	Audit *Audit
+	Keys     *Keys
+	Gate     *Gate
+	Audit    *Audit
+	Sessions *Sessions
 }
 
 // Open makes a Store. It does not connect. An error is a mistake in the options.
@@ -97,6 +98,7 @@ func Open(rdb redis.UniversalClient, o Options) (*Store, error) {
 		h := hashOf(o.Bootstrap)
 		s.Gate.bootstrap = &h
 	}
+	s.Sessions = &Sessions{db: db, gate: s.Gate, now: o.Now}
 	return s, nil
 }
 
@@ -119,6 +121,8 @@ const (
 	redisUsed    = "{fo:access}:used"    // hash: key id -> ms
 	redisGen     = "{fo:access}:gen"     // string: names the present state of the two first
 	redisAudit   = "{fo:access}:audit"   // stream
+
+	redisSession = "{fo:access}:session:" // string, by the SHA-256 of a session's token
 )
 
 // backend says in Redis' words what the rest of the package wants. There is no Lua:
@@ -251,6 +255,21 @@ func (b backend) markUsed(ctx context.Context, ms map[string]int64) error {
 		fields = append(fields, id, at)
 	}
 	return failure(b.rdb.HSet(ctx, redisUsed, fields...).Err())
+}
+
+// putSession stores a session for so long.
+func (b backend) putSession(ctx context.Context, hash, blob string, life time.Duration) error {
+	return failure(b.rdb.Set(ctx, redisSession+hash, blob, life).Err())
+}
+
+// session is "" for one that is not there.
+func (b backend) session(ctx context.Context, hash string) (string, error) {
+	blob, err := b.rdb.Get(ctx, redisSession+hash).Result()
+	return blob, failure(err)
+}
+
+func (b backend) dropSession(ctx context.Context, hash string) error {
+	return failure(b.rdb.Del(ctx, redisSession+hash).Err())
 }
 
 // appendAudit adds an entry and drops those before minID, about: a stream is cut in
