@@ -162,6 +162,12 @@ type Deps struct {
 	// keys, as the server does while there are none; one with a key is taken for its
 	// holder's. It MUST NOT be set where other machines reach it.
 	Keyless bool
+	// Sessions, or nil for a server that a browser cannot sign in at.
+	Sessions Sessions
+	// Console makes the pages for a person, under /oncall/, of the API that they show;
+	// nil for none. What they ask of it they ask in the name of whom access.From tells in
+	// their requests' contexts.
+	Console func(api http.Handler) http.Handler
 	// Keys and Audit may be nil: then there are none to be seen.
 	Keys  Keys
 	Audit Audit

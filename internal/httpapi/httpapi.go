@@ -103,6 +103,7 @@ func newServer(d Deps) *server {
 			s.fail(w, r, parameterFailure(err))
 		},
 	})
+	s.people()
 	return s
 }
 

@@ -141,6 +141,7 @@ func (s *server) line(r *http.Request, ww middleware.WrapResponseWriter, took ti
 var quiet = map[string]bool{
 	"/": true, "/healthz": true, "/readyz": true, "/metrics": true, "/v1/oncall": true,
 	"/oncall": true, "/oncall/events": true, "/oncall/static/{file}": true,
+	"/oncall/{kind}/{id}": true,
 }
 
 // recovered turns a panic into a problem, or, when the answer has begun, into a

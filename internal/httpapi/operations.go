@@ -44,7 +44,7 @@ func (s *server) GetOnCallFile(w http.ResponseWriter, r *http.Request, _ string)
 
 // StreamOnCall is the live part of the page. It has no time limit.
 func (s *server) StreamOnCall(w http.ResponseWriter, r *http.Request) {
-	s.run(w, r, 0, s.handOver(s.deps.OnCallEvents))
+	s.run(w, r, 0, s.handOver(s.asLongAsAllowed(s.deps.OnCallEvents)))
 }
 
 // GetMetrics is what Prometheus scrapes.

@@ -216,7 +216,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
 	}
 	if f.code == ProblemCodeUnauthenticated {
-		h["Www-Authenticate"] = challenges // in Go's spelling, as it is not set by Set
+		h["Www-Authenticate"] = challengesFor(r) // in Go's spelling, as it is not set by Set
 	}
 	p := problemOf(r, f)
 	write(w, p.Status, "application/problem+json", p)

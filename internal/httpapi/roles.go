@@ -54,10 +54,10 @@ var roles = map[string][]access.Role{
 	"getSelf": everyone,
 
 	"listAudit": onCall,
-	"getOnCall": onCall, "getOnCallPage": onCall, "streamOnCall": onCall, "getOnCallFile": onCall, "getMetrics": onCall,
+	"getOnCall": onCall, "getOnCallPage": onCall, "streamOnCall": onCall, "getMetrics": onCall,
 	"getOpenAPI": everyone, "getDocs": everyone,
 
-	"getRoot": nil, "getHealth": nil, "getReady": nil,
+	"getRoot": nil, "getHealth": nil, "getReady": nil, "getOnCallFile": nil,
 }
 
 // allowed refuses what is not for the caller's role, and a reason that cannot go

@@ -20,8 +20,21 @@ const gateTimeout = 5 * time.Second
 // the key as the password.
 var challenges = []string{`Basic realm="fanout"`, `Bearer realm="fanout"`}
 
+// challengesFor leaves out what would have a browser ask its user for a password where
+// he has signed in: the session has ended, and the page says so.
+func challengesFor(r *http.Request) []string {
+	if _, err := r.Cookie(SessionCookie); err == nil {
+		return challenges[1:]
+	}
+	return challenges
+}
+
 // public paths ask for no key: probes have none, and / only says where the page is.
-var public = map[string]bool{"/": true, "/healthz": true, "/readyz": true}
+var public = map[string]bool{"/": true, "/healthz": true, "/readyz": true, "/oncall/login": true, "/oncall/logout": true}
+
+// isPublic: also the files of the page, which whoever signs in needs and which say
+// nothing of anybody.
+func isPublic(path string) bool { return public[path] || strings.HasPrefix(path, "/oncall/static/") }
 
 // authenticate finds out who asks, before anything else is said of the request: who
 // has no key does not learn which paths there are. The identity goes onto the request's
@@ -31,6 +44,9 @@ func (s *server) authenticate(next http.Handler) http.Handler {
 		who, err := s.identity(r)
 		noteOf(r).who = who // also of one that is over its rate
 		if err != nil {
+			if s.toLogin(w, r, err) {
+				return
+			}
 			s.fail(w, r, err)
 			return
 		}
@@ -39,6 +55,9 @@ func (s *server) authenticate(next http.Handler) http.Handler {
 }
 
 func (s *server) identity(r *http.Request) (access.Identity, error) {
+	if who, ok := r.Context().Value(insideKey{}).(access.Identity); ok {
+		return who, nil
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), gateTimeout)
 	defer cancel()
 	token := tokenOf(r)
@@ -47,12 +66,17 @@ func (s *server) identity(r *http.Request) (access.Identity, error) {
 	switch {
 	case open:
 		return access.Local, localOnly(r)
-	case public[r.URL.Path]:
+	case isPublic(r.URL.Path):
 		return access.Identity{}, nil // a probe must not fail for want of Redis
 	case err != nil:
 		return access.Identity{}, unknownCaller(err)
 	}
-	who, err := s.deps.Gate.Authenticate(ctx, token)
+	var who access.Identity
+	if token == "" {
+		who, err = s.session(ctx, r)
+	} else {
+		who, err = s.deps.Gate.Authenticate(ctx, token)
+	}
 	if err != nil {
 		return who, unknownCaller(err)
 	}
@@ -77,7 +101,8 @@ func unknownCaller(err error) error {
 	case errors.Is(err, access.ErrNoToken):
 		return &failure{
 			code: ProblemCodeUnauthenticated, cause: err,
-			detail: "Send your key in the header Authorization: Bearer, or in a browser as the password of any user.",
+			detail: "Send your key in the header Authorization: Bearer, or in a browser as the password of any user; " +
+				"the on-call page takes it at /oncall/login.",
 		}
 	case errors.Is(err, access.ErrBadToken):
 		return &failure{
