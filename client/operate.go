@@ -81,6 +81,7 @@ type SubscriberStats struct {
 	Pending         int64     `json:"pending"`
 	Waiting         Waiting   `json:"waiting"`
 	InFlight        int       `json:"in_flight"`
+	Delivered       int64     `json:"delivered"` // ever, since it was registered
 	DeadLetters     int64     `json:"dead_letters"`
 	OldestPendingAt time.Time `json:"oldest_pending_at,omitzero"`
 	Holds           []Hold    `json:"holds"`

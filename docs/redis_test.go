@@ -255,7 +255,7 @@ func (w *world) everyKindOfKey() {
 	_, err := w.ClaimOpen(w.ctx, w.PartitionOf("evt_late"), 10, time.Minute)
 	w.ok(err)
 	w.accept("evt_open", "sub_gone")
-	w.ok(w.Tombstone(w.ctx, "sub_gone"))
+	w.ok(w.Tombstone(w.ctx, "sub_gone", ""))
 
 	// One that failed for good, with its payload pinned, and one that is due later.
 	w.subscribe("sub_fails", schedule.Terms{MaxInFlight: 10})

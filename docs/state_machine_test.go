@@ -91,7 +91,7 @@ func (s *stage) reclaim(v schedule.Verdict) {
 
 func (s *stage) cancel() {
 	s.Helper()
-	s.ok(s.Tombstone(s.ctx, s.sub))
+	s.ok(s.Tombstone(s.ctx, s.sub, ""))
 	if _, left, _, err := s.CancelPending(s.ctx, s.sub, 10); err != nil || left != 0 {
 		s.Fatalf("cancel: %d left, %v", left, err)
 	}
@@ -110,7 +110,7 @@ var perform = map[string]func(s *stage) func(){
 	"(new) scheduled enqueue.lua": func(s *stage) func() { return s.post },
 	"(new) cancelled enqueue.lua": func(s *stage) func() {
 		a, targets := s.accept(s.event(), s.sub)
-		s.ok(s.Tombstone(s.ctx, s.sub))
+		s.ok(s.Tombstone(s.ctx, s.sub, ""))
 		return func() {
 			s.ok(s.Enqueue(s.ctx, s.event(), a.At, s.ExpandBy(a.At), s.PartitionOf(s.sub), targets))
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/schedule"
@@ -34,22 +35,45 @@ func (s *server) ownSubscriber(ctx context.Context, id string) (subscriber.Subsc
 	return sub, nil
 }
 
-// mayKnow says whether the caller may know of what belongs to a subscriber. It reads
-// the subscriber only if that matters; of one that was deleted nobody can tell any
-// more whose it was, and a bound caller does not see what is left of it.
+// mayKnow says whether the caller may know of what belongs to a subscriber, or did to
+// one that is deleted. It reads the subscriber only if that matters.
 func (s *server) mayKnow(ctx context.Context, subscriberID string) (bool, error) {
-	if _, is := bound(ctx); !is {
+	account, is := bound(ctx)
+	if !is {
 		return true, nil
 	}
-	account, _ := bound(ctx)
 	sub, err := s.deps.Subscribers.Get(ctx, subscriberID)
 	if errors.Is(err, schedule.ErrNotFound) {
-		return false, nil
+		return s.had(ctx, subscriberID)
 	}
 	if err != nil {
 		return false, fmt.Errorf("find whose it is: %w", err)
 	}
 	return sub.Account == account, nil
+}
+
+// had says whether a subscriber is deleted and was the bound caller's.
+func (s *server) had(ctx context.Context, subscriberID string) (bool, error) {
+	left, err := s.leftTo(ctx, []string{subscriberID})
+	return len(left) > 0, err
+}
+
+// leftTo picks those of the ids that are deleted and were the bound caller's.
+func (s *server) leftTo(ctx context.Context, ids []string) ([]string, error) {
+	account, _ := bound(ctx)
+	var left []string
+	for chunk := range slices.Chunk(ids, viewChunk) {
+		owners, err := s.deps.Subscribers.Owners(ctx, chunk)
+		if err != nil {
+			return nil, fmt.Errorf("find whose they were: %w", err)
+		}
+		for i, owner := range owners {
+			if owner != "" && owner == account {
+				left = append(left, chunk[i])
+			}
+		}
+	}
+	return left, nil
 }
 
 // ownDelivery reads a delivery for the caller, without its evidence.
@@ -68,8 +92,8 @@ func (s *server) ownDelivery(ctx context.Context, id string) (schedule.Evidence,
 	return d, nil
 }
 
-// own picks those of the ids that are of the caller's account, in their order. The
-// store keeps an account's subscribers in memory, and an event may have 10,000: to
+// own picks those of the ids that are of the caller's account or were, in their order.
+// The store keeps an account's subscribers in memory, and an event may have 10,000: to
 // read each would be that many reads.
 func (s *server) own(ctx context.Context, ids []string) ([]string, error) {
 	account, is := bound(ctx)
@@ -89,13 +113,15 @@ func (s *server) own(ctx context.Context, ids []string) ([]string, error) {
 			break
 		}
 	}
-	var out []string
-	for _, id := range ids {
-		if mine[id] {
-			out = append(out, id)
-		}
+	others := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return mine[id] })
+	left, err := s.leftTo(ctx, others)
+	if err != nil {
+		return nil, err
 	}
-	return out, nil
+	for _, id := range left {
+		mine[id] = true
+	}
+	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !mine[id] }), nil
 }
 
 // forAccount is the account that a caller may name in a request: his own if he is

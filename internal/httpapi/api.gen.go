@@ -171,7 +171,7 @@ type Attempt struct {
 	// Phases Where the time of a request went, in ms; absent if none was made. What did not happen, as on a connection that was kept alive, is 0.
 	Phases Phases `json:"phases,omitempty,omitzero"`
 
-	// RetryAfter What the endpoint asked for by Retry-After; absent if it did not.
+	// RetryAfter For how long its Retry-After holds everything back: as it asked, but at most the policy's `retry_after_cap`. Absent if it asked for nothing, or in vain. Where it asked for more, or in vain, `error` says so.
 	//
 	// Examples: 30s
 	RetryAfter Duration `json:"retry_after,omitempty,omitzero"`
@@ -841,7 +841,7 @@ type HealthStatus string
 type Hold struct {
 	// Note What it means and what ends it, for a person.
 	//
-	// Examples: Its endpoint failed too often in a row; one delivery is let through as a probe, not before until, and the first success ends this. A resume lets the next probe go at once.
+	// Examples: Its endpoint failed too often in a row. One delivery is let through as a probe, not before 2026-12-02T09:02:12Z; if it succeeds, this ends. A resume lets the next probe go at once.
 	Note string `json:"note"`
 
 	// Probe The delivery that is out as the breaker's probe; absent if none is.
@@ -852,7 +852,7 @@ type Hold struct {
 	// Examples: breaker
 	Reason HoldReason `json:"reason"`
 
-	// Until When `throttled` ends by itself, or `breaker` lets the next probe go; absent where only a person or a probe that is out can end it.
+	// Until When `throttled` ends by itself, or `breaker` lets the next probe go; absent where only a person or a probe can end it, and once the next probe may go.
 	//
 	// Examples: 2026-12-02T09:02:12.440Z
 	Until Time `json:"until,omitempty,omitzero"`
@@ -2140,10 +2140,15 @@ type SubscriberPatch = subscriber.Draft
 
 // SubscriberStats How a subscriber is doing at this moment.
 type SubscriberStats struct {
-	// DeadLetters Dead letters kept, counted up to 1000: so many, or more.
+	// DeadLetters Dead letters that are kept now.
 	//
 	// Examples: 1
 	DeadLetters int64 `json:"dead_letters"`
+
+	// Delivered Deliveries that it ever got, since it was registered. Each can be looked up by its own id or its event's, for as long as its record is kept (24 h); there is no list of them.
+	//
+	// Examples: 48211
+	Delivered int64 `json:"delivered"`
 
 	// Holds Why nothing is sent to it now; empty if it may be sent to.
 	Holds []Hold `json:"holds"`

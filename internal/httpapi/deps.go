@@ -53,6 +53,9 @@ type SubscriberReads interface {
 	// List MUST be in order of id, from the first after the given one; fewer than
 	// limit are the last.
 	List(ctx context.Context, f subscriber.ListFilter, after string, limit int) ([]subscriber.Subscriber, error)
+	// Owners MUST say for each id, in their order, whose it was if it is deleted, and ""
+	// else.
+	Owners(ctx context.Context, ids []string) ([]string, error)
 }
 
 // Views reads what the scheduler knows; *schedule.Engine is one.

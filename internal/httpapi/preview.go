@@ -12,9 +12,6 @@ import (
 // maxAttempts is the most that a policy may grant.
 const maxAttempts = 100
 
-// countMost is how far dead letters are counted: each is read for it.
-const countMost = 1000
-
 // PreviewSchedule shows what a subscriber's policy would do.
 func (s *server) PreviewSchedule(w http.ResponseWriter, r *http.Request, id SubscriberID, p PreviewScheduleParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
@@ -86,18 +83,12 @@ func (s *server) GetSubscriberStats(w http.ResponseWriter, r *http.Request, id S
 		v := statusView(st)
 		out := SubscriberStats{
 			SubscriberID: sub.ID, Pending: v.Pending, Waiting: v.Waiting, InFlight: v.InFlight,
-			Holds: v.Holds, LatencyMs: v.LatencyMs,
+			Holds: v.Holds, LatencyMs: v.LatencyMs, Delivered: st.Delivered, DeadLetters: st.Dead,
 		}
 		oldest, _, err := s.deps.Deliveries.ListDeliveries(r.Context(), schedule.DeliveryQuery{SubscriberID: id}, "", 1)
 		if err != nil {
 			return fmt.Errorf("stats of subscriber: %w", err)
 		}
-		dead, _, err := s.deps.Deliveries.ListDeliveries(r.Context(),
-			schedule.DeliveryQuery{SubscriberID: id, State: schedule.ListDead}, "", countMost)
-		if err != nil {
-			return fmt.Errorf("stats of subscriber: %w", err)
-		}
-		out.DeadLetters = int64(len(dead))
 		if len(oldest) > 0 {
 			out.OldestPendingAt = oldest[0].AcceptedAt.UTC()
 		}

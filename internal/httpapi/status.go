@@ -60,17 +60,26 @@ func holdView(reason schedule.Hold, st schedule.Standing) Hold {
 		h.Note = "Its endpoint answered 410 Gone; it is sent to again when it is resumed or gets another url."
 	case schedule.Throttled:
 		h.Until = utc(st.ThrottledUntil)
-		h.Note = "Its endpoint asked by Retry-After to be left alone; that ends by itself at until, or with another url, but not by a resume."
+		h.Note = "Its endpoint asked by Retry-After to be left alone. Nothing is sent before " + moment(h.Until) +
+			": that is as it asked, or as far as retry_after_cap goes. It ends by itself then, or with another url, but not by a resume."
 	case schedule.Breaker:
 		h.Until, h.Probe = utc(st.ProbeAt), st.Probe
-		h.Note = "Its endpoint failed too often in a row; one delivery is let through as a probe, not before until, " +
-			"and the first success ends this. A resume lets the next probe go at once."
-		if st.Probe != "" {
-			h.Note = "Its endpoint failed too often in a row; one delivery is out as a probe, and if it succeeds, this ends."
+		h.Note = "Its endpoint failed too often in a row. "
+		switch {
+		case st.Probe != "":
+			h.Note += "The delivery " + st.Probe + " is out as a probe; if it succeeds, this ends."
+		case st.ProbeAt.IsZero():
+			h.Note += "The next delivery that is due is let through as a probe; if it succeeds, this ends."
+		default:
+			h.Note += "One delivery is let through as a probe, not before " + moment(h.Until) +
+				"; if it succeeds, this ends. A resume lets the next probe go at once."
 		}
 	}
 	return h
 }
+
+// moment is a time in a sentence.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // utc is a time as answers show it; the zero time, which they leave out, stays that.
 func utc(t time.Time) time.Time {

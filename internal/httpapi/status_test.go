@@ -40,17 +40,22 @@ func TestStatusShowsEachHold(t *testing.T) {
 		{
 			schedule.Standing{Holds: []schedule.Hold{schedule.Throttled}, ThrottledUntil: until},
 			[]Hold{{Reason: schedule.Throttled, Until: until.UTC()}},
-			[]string{"not by a resume"},
+			[]string{"before " + until.UTC().Format(time.RFC3339) + ": that is as it asked"},
 		},
 		{
 			schedule.Standing{Holds: []schedule.Hold{schedule.Breaker}, ProbeAt: until},
 			[]Hold{{Reason: schedule.Breaker, Until: until.UTC()}},
-			[]string{"let through as a probe"},
+			[]string{"as a probe, not before " + until.UTC().Format(time.RFC3339) + "; if"},
+		},
+		{ // it may go at any moment: then there is no time to tell
+			schedule.Standing{Holds: []schedule.Hold{schedule.Breaker}},
+			[]Hold{{Reason: schedule.Breaker}},
+			[]string{"The next delivery that is due is let through as a probe"},
 		},
 		{
 			schedule.Standing{Holds: []schedule.Hold{schedule.Paused, schedule.Breaker}, Probe: probeID},
 			[]Hold{{Reason: schedule.Paused}, {Reason: schedule.Breaker, Probe: probeID}},
-			[]string{"when it is resumed", "one delivery is out as a probe"},
+			[]string{"when it is resumed", "The delivery " + probeID + " is out as a probe"},
 		},
 	} {
 		sub := r.create(minimal)
@@ -76,6 +81,9 @@ func TestStatusShowsEachHold(t *testing.T) {
 		for i := range got.Status.Holds {
 			if i < len(c.says) && !strings.Contains(got.Status.Holds[i].Note, c.says[i]) {
 				t.Errorf("%s: %q does not say %q", got.Status.Holds[i].Reason, got.Status.Holds[i].Note, c.says[i])
+			}
+			if note := got.Status.Holds[i].Note; strings.Contains(note, "until.") || strings.Contains(note, "at until") || strings.Contains(note, "before until") {
+				t.Errorf("%q points at a field", note)
 			}
 			got.Status.Holds[i].Note = ""
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/fanout/fanout/internal/access"
+	"github.com/fanout/fanout/internal/delivery"
 )
 
 // Whatever takes a body takes it strictly, each operation alike: one table of what is
@@ -108,10 +109,61 @@ func TestGone(t *testing.T) {
 			t.Errorf("%s: %q", name, p.Detail)
 		}
 	}
-	// An admin may finish it; a bound key does not learn that it was his.
+	// An admin may finish it, and so may its owner.
 	into[SubscriberDeleted](t, k.do("DELETE", "/v1/subscribers/"+k.mine.ID, ""), 200)
-	wantProblem(t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/"+k.mine.ID, ""), ProblemCodeNotFound)
-	wantProblem(t, k.as(access.Subscriber, "GET", "/v1/deliveries/"+k.myDelivery, ""), ProblemCodeNotFound)
+	into[SubscriberDeleted](t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/"+k.mine.ID, ""), 200)
+	into[SubscriberDeleted](t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/"+k.mine.ID+"?wait=0", "", `If-Match: "1"`), 202)
+}
+
+// TestDeletedIsStillItsOwners: what a deleted subscriber leaves is shown to its account
+// as to an operator, and to no other account.
+func TestDeletedIsStillItsOwners(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	for _, id := range []string{k.myDelivery, k.othersDelivery} {
+		d := k.views.deliveries[id]
+		d.State, d.Reason, d.EndedAt = delivery.Dead, delivery.Exhausted, d.AcceptedAt
+		k.views.deliveries[id] = d
+	}
+	event := k.views.events["evt_mine"]
+	event.SubscriberIDs = append(event.SubscriberIDs, k.others.ID)
+	k.views.events["evt_mine"] = event
+	for _, sub := range []string{k.mine.ID, k.others.ID} {
+		into[SubscriberDeleted](t, k.do("DELETE", "/v1/subscribers/"+sub, ""), 200)
+	}
+	sees := func(path string) string {
+		t.Helper()
+		mine, any := k.as(access.Subscriber, "GET", path, ""), k.as(access.Operator, "GET", path, "")
+		if mine.status != any.status || mine.status != 200 {
+			t.Errorf("%s: %d to its owner, %d to an operator", path, mine.status, any.status)
+		}
+		return mine.body
+	}
+	for _, path := range []string{
+		"/v1/dead-letters?subscriber_id=" + k.mine.ID, "/v1/deliveries?state=dead&subscriber_id=" + k.mine.ID,
+		"/v1/dead-letters/" + k.myDelivery, "/v1/deliveries/" + k.myDelivery,
+		"/v1/deliveries?event_id=evt_mine", "/v1/events/evt_mine",
+	} {
+		if body := sees(path); !strings.Contains(body, k.myDelivery) || strings.Contains(body, k.others.ID) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+	for path, code := range map[string]ProblemCode{
+		"/v1/dead-letters?subscriber_id=" + k.others.ID: ProblemCodeNotFound,
+		"/v1/deliveries?subscriber_id=" + k.others.ID:   ProblemCodeNotFound,
+		"/v1/dead-letters/" + k.othersDelivery:          ProblemCodeNotFound,
+		"/v1/deliveries/" + k.othersDelivery:            ProblemCodeNotFound,
+		"/v1/events/evt_others":                         ProblemCodeNotFound,
+		"/v1/subscribers/" + k.mine.ID:                  ProblemCodeNotFound,
+	} {
+		wantProblem(t, k.as(access.Subscriber, "GET", path, ""), code)
+	}
+	// Another account learns no more of it than of an id that never was.
+	foreign := wantProblem(t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/"+k.others.ID, ""), ProblemCodeNotFound)
+	never := wantProblem(t, k.as(access.Subscriber, "DELETE", "/v1/subscribers/sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV", ""), ProblemCodeNotFound)
+	if foreign.Detail != never.Detail {
+		t.Errorf("%q tells it from %q", foreign.Detail, never.Detail)
+	}
 }
 
 func TestReferencePage(t *testing.T) {

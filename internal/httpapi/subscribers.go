@@ -200,16 +200,22 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 }
 
 // toDelete reads the subscriber that is to be deleted, and compares If-Match with it.
-// One that is deleted already has no account and no version any more: to delete it
-// again is to finish the delete, and must not fail for a condition that held the first
-// time. It is the zero Subscriber; to a bound caller it is not there.
+// One that is deleted already has no version any more: to delete it again is to finish
+// the delete, and must not fail for a condition that held the first time. It is the
+// zero Subscriber; to a bound caller whose it was not it is not there.
 func (s *server) toDelete(r *http.Request, id string) (subscriber.Subscriber, error) {
 	was, err := s.ownSubscriber(r.Context(), id)
 	known, is := errors.AsType[*failure](err)
 	_, isBound := bound(r.Context())
+	if is && known.code == ProblemCodeNotFound && usableID(id, "_") {
+		if !isBound {
+			return subscriber.Subscriber{}, nil // the delete knows whether it ever was
+		}
+		if was, lost := s.had(r.Context(), id); was || lost != nil {
+			return subscriber.Subscriber{}, lost
+		}
+	}
 	switch {
-	case is && known.code == ProblemCodeNotFound && usableID(id, "_") && !isBound:
-		return subscriber.Subscriber{}, nil // the delete knows whether it ever was
 	case errors.Is(err, subscriber.ErrUnreadable) && !isBound && !ifMatch(r).given:
 		return subscriber.Subscriber{ID: id}, nil // it may go without being read
 	case err != nil:

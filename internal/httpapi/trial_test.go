@@ -147,11 +147,11 @@ func TestSubscriberStats(t *testing.T) {
 	}
 	r.keep(sub.ID)
 	r.views.standings = map[string]schedule.Standing{sub.ID: {
-		SubscriberID: sub.ID, Cap: 3, InFlight: 2, Pending: 12, Latency: 84 * time.Millisecond,
+		SubscriberID: sub.ID, Cap: 3, InFlight: 2, Pending: 12, Latency: 84 * time.Millisecond, Delivered: 48211, Dead: 20_000,
 		Holds: []schedule.Hold{schedule.Paused}, Waiting: map[delivery.Lane]int64{delivery.Fresh: 7, delivery.Retry: 3},
 	}}
 	got := into[SubscriberStats](t, r.do("GET", path, ""), 200)
-	if got.Pending != 12 || got.InFlight != 2 || got.DeadLetters != 1 || got.LatencyMs != 84 || got.Waiting.Fresh != 7 ||
+	if got.Pending != 12 || got.InFlight != 2 || got.Delivered != 48211 || got.DeadLetters != 20_000 || got.LatencyMs != 84 || got.Waiting.Fresh != 7 ||
 		len(got.Holds) != 1 || got.Holds[0].Note == "" || !got.OldestPendingAt.Equal(time.UnixMilli(1764518400123)) {
 		t.Errorf("got %+v", got)
 	}

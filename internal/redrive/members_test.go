@@ -75,7 +75,7 @@ func TestSubscriberDeleted(t *testing.T) {
 		w.step()
 		gone := func(sub string) {
 			t.Helper()
-			err := w.Tombstone(w.ctx, sub)
+			err := w.Tombstone(w.ctx, sub, "")
 			delete(w.class, sub)
 			w.ok(err)
 			_, _, _, err = w.CancelPending(w.ctx, sub, 100)

@@ -197,7 +197,7 @@ func (w *walker) cancels(rt *rapid.T) {
 
 func (w *walker) deletes(rt *rapid.T) {
 	if sub, ok := w.alive(rt); ok && rapid.IntRange(0, 3).Draw(rt, "really") == 0 {
-		w.ok(w.Tombstone(w.ctx, sub))
+		w.ok(w.Tombstone(w.ctx, sub, ""))
 		delete(w.class, sub)
 		_, _, _, err := w.CancelPending(w.ctx, sub, 1000)
 		w.ok(err)

@@ -118,7 +118,7 @@ func TestOutOfMemory(t *testing.T) {
 	if rep := w.lease("w", anyRoom); len(rep.Leased) != 2 {
 		t.Fatalf("leased %d when full, want the retry and what was released", len(rep.Leased))
 	}
-	w.ok(w.Tombstone(w.ctx, "gone"))
+	w.ok(w.Tombstone(w.ctx, "gone", ""))
 	w.cancelAll("gone", 100)
 	w.ok(w.rdb.ConfigSet(w.ctx, "maxmemory", "0").Err())
 	w.audit()

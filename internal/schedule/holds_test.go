@@ -363,7 +363,7 @@ func TestHoldsAreSeen(t *testing.T) {
 		see(3, 7, "s3", "s1")
 		w.subscribe("s3", 10)
 		see(2, 6, "s1", "s2")
-		w.ok(w.Tombstone(w.ctx, "s2"))
+		w.ok(w.Tombstone(w.ctx, "s2", ""))
 		see(1, 3, "s1")
 		w.cancelAll("s1", 1)
 		see(1, 2, "s1")
@@ -437,4 +437,40 @@ func TestHeldExpire(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A subscriber's deliveries are counted for ever and its dead letters as they stand,
+// those of its whole batch at once; a tombstone says whose it was.
+func TestWhatASubscriberHasHad(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.subscribe("s1", 10)
+		wins := 0
+		for i := range 12 {
+			w.post(fmt.Sprint("e", i), "s1")
+			if l := w.one("w"); i%4 == 3 {
+				w.settle(schedule.Applied, dead(l, "{}"))
+			} else {
+				wins++
+				w.settle(schedule.Applied, delivered(l))
+				w.settle(schedule.Already, delivered(l)) // a lost reply
+			}
+		}
+		if s := w.standing("s1"); s.Delivered != int64(wins) || s.Dead != 3 {
+			w.Fatalf("delivered %d and dead %d, want %d and 3", s.Delivered, s.Dead, wins)
+		}
+		whose := func(want ...string) {
+			w.Helper()
+			got, err := w.Owners(w.ctx, []string{"s1", "nobody"})
+			w.ok(err)
+			if !slices.Equal(got, want) {
+				w.Fatalf("owners %q, want %q", got, want)
+			}
+		}
+		whose("", "")
+		w.ok(w.Tombstone(w.ctx, "s1", "acme"))
+		whose("acme", "")
+		w.ok(w.Tombstone(w.ctx, "s1", ""))
+		whose("acme", "")
+	})
 }

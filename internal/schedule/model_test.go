@@ -128,7 +128,7 @@ func (m *model) compare(step string) {
 // count counts each subscriber's leases and pending deliveries.
 func (m *model) count() {
 	for _, s := range m.subs {
-		s.leases, s.pending = 0, 0
+		s.leases, s.pending, s.delivered, s.dead = 0, 0, 0, 0
 	}
 	for id, d := range m.all {
 		s := m.subs[d.SubscriberID]
@@ -137,6 +137,12 @@ func (m *model) count() {
 		}
 		if d.State == delivery.Scheduled || d.State == delivery.Leased {
 			s.pending++
+		}
+		switch d.State {
+		case delivery.Delivered:
+			s.delivered++
+		case delivery.Dead:
+			s.dead++
 		}
 	}
 }
@@ -505,7 +511,7 @@ func (m *model) deleteOne() {
 		return
 	}
 	m.subs["s3"].deleted = true
-	m.ok(m.Tombstone(m.ctx, "s3"))
+	m.ok(m.Tombstone(m.ctx, "s3", ""))
 	m.cancelAll("s3", rapid.IntRange(1, 3).Draw(m.rt, "limit"))
 	for id, d := range m.all { // which ones is the engine's choice
 		if d.SubscriberID == "s3" && m.get(id).State == delivery.Cancelled &&

@@ -27,6 +27,7 @@ type oracle struct {
 	changed, moved  time.Time
 	tokenAt         time.Time // when the tokens that were taken are paid off
 	leases, pending int       // counted by the model before it asks
+	delivered, dead int64     // likewise
 }
 
 const (
@@ -213,6 +214,8 @@ func (o *oracle) compare(s schedule.Standing, now time.Time) string {
 		return "the cap"
 	case s.InFlight != o.leases || s.Pending != int64(o.pending):
 		return "leases or pending"
+	case s.Delivered != o.delivered || s.Dead != o.dead:
+		return "delivered or dead"
 	}
 	return ""
 }

@@ -47,7 +47,7 @@ func TestLateVerdicts(t *testing.T) {
 		},
 		"cancelled": {
 			func(w *world, _ string) {
-				w.ok(w.Tombstone(w.ctx, "s1"))
+				w.ok(w.Tombstone(w.ctx, "s1", ""))
 				w.cancelAll("s1", 10)
 			},
 			schedule.Already, schedule.Already,
@@ -81,6 +81,9 @@ func TestLateVerdicts(t *testing.T) {
 				w.wantState(l.ID, c.after2xx)
 				if got := w.ledger(); got != c.ledger {
 					w.Fatalf("ledger %+v, want %+v", got, c.ledger)
+				}
+				if s := w.standing("s1"); s.Delivered != c.ledger.Delivered || s.Dead != c.ledger.Dead {
+					w.Fatalf("the subscriber counts %d delivered and %d dead, want %+v", s.Delivered, s.Dead, c.ledger)
 				}
 			})
 		})

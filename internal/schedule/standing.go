@@ -54,6 +54,9 @@ type Standing struct {
 	// Waiting are deliveries that are scheduled, by lane; Pending those and the leased.
 	Waiting map[delivery.Lane]int64
 	Pending int64
+	// Dead are its dead letters, as they stand. Delivered are the deliveries that it
+	// ever got: neither a retention nor a discard takes from them.
+	Dead, Delivered int64
 }
 
 // Standings returns how subscribers stand, in the order of the ids, in one round
@@ -63,16 +66,18 @@ func (e *Engine) Standings(ctx context.Context, ids []string) ([]Standing, error
 		hash    *redis.SliceCmd
 		lanes   []*redis.IntCmd
 		pending *redis.IntCmd
+		dead    *redis.IntCmd
 	}
 	all := make([]reads, len(ids))
 	err := e.read(ctx, "standings", func(p redis.Pipeliner) {
 		for i, id := range ids {
 			prefix := e.parts[e.PartitionOf(id)]
-			all[i].hash = p.HMGet(ctx, prefix+"sub:"+id, "terms", "run", "guard")
+			all[i].hash = p.HMGet(ctx, prefix+"sub:"+id, "terms", "run", "guard", "delivered")
 			for _, lane := range delivery.Lanes {
 				all[i].lanes = append(all[i].lanes, p.ZCard(ctx, prefix+"q:"+letterOfLane[lane]+":"+id))
 			}
 			all[i].pending = p.ZCard(ctx, prefix+"pend:"+id)
+			all[i].dead = p.ZCard(ctx, prefix+"dead:"+id)
 		}
 	})
 	if err != nil {
@@ -95,6 +100,12 @@ func (e *Engine) Standings(ctx context.Context, ids []string) ([]Standing, error
 			return nil, err
 		}
 		out[i].Pending, out[i].Waiting = all[i].pending.Val(), map[delivery.Lane]int64{}
+		out[i].Dead = all[i].dead.Val()
+		if n, ok := h[3].(string); ok {
+			if out[i].Delivered, err = strconv.ParseInt(n, 10, 64); err != nil {
+				return nil, fmt.Errorf("subscriber %s: %w: %w", id, errStanding, err)
+			}
+		}
 		for j, lane := range delivery.Lanes {
 			out[i].Waiting[lane] = all[i].lanes[j].Val()
 		}

@@ -187,10 +187,31 @@ func (e *Engine) Changes(ctx context.Context, partition int, since int64) ([]Con
 	}
 }
 
+// Owners says whose the subscribers were that are deleted, as Tombstone was told: a
+// word for each id, in their order, "" for one that is not deleted or whose owner is
+// not known. One round trip.
+func (e *Engine) Owners(ctx context.Context, ids []string) ([]string, error) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	err := e.read(ctx, "owners", func(p redis.Pipeliner) {
+		for i, id := range ids {
+			cmds[i] = p.HMGet(ctx, e.parts[e.PartitionOf(id)]+"sub:"+id, "owner")
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(ids))
+	for i, cmd := range cmds {
+		out[i], _ = cmd.Val()[0].(string) // nil without one
+	}
+	return out, nil
+}
+
 // Tombstone deletes a subscriber: nothing is leased or enqueued for it once this
-// has returned. ErrNotFound if there was none. Deleting again is no error.
-func (e *Engine) Tombstone(ctx context.Context, id string) error {
-	_, err := e.run1(ctx, e.scripts.tombstone, e.parts[e.PartitionOf(id)], id)
+// has returned. The owner is kept with it for ever; "" if that is not known. ErrNotFound
+// if there was none. Deleting again is no error, and leaves the first owner.
+func (e *Engine) Tombstone(ctx context.Context, id, owner string) error {
+	_, err := e.run1(ctx, e.scripts.tombstone, e.parts[e.PartitionOf(id)], id, owner)
 	if err != nil {
 		return fmt.Errorf("subscriber %s: %w", id, err)
 	}

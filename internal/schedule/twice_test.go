@@ -53,7 +53,7 @@ func TestEnqueueAndStrikeTwice(t *testing.T) {
 	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
 		w.subscribe("s1", 10)
 		w.subscribe("deleted", 10)
-		w.ok(w.Tombstone(w.ctx, "deleted"))
+		w.ok(w.Tombstone(w.ctx, "deleted", ""))
 		targets := []schedule.Target{{SubscriberID: "s1", MaxAge: day}, {SubscriberID: "deleted", MaxAge: day}}
 		a, err := w.Accept(w.ctx, schedule.NewEvent{ID: "e1", BodyHash: "h", Body: []byte("{}"), Targets: targets})
 		w.ok(err)
@@ -239,7 +239,7 @@ func TestCancelAndTombstoneTwice(t *testing.T) {
 		w.post("e1", "s1")
 		w.post("e2", "s1")
 		l := w.one("w")
-		w.twice("tombstone", func() { w.ok(w.Tombstone(w.ctx, "s1")) })
+		w.twice("tombstone", func() { w.ok(w.Tombstone(w.ctx, "s1", "")) })
 		if rep := w.lease("w", anyRoom); len(rep.Leased) != 0 {
 			w.Fatal("leased for a deleted subscriber")
 		}

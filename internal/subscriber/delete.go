@@ -46,7 +46,11 @@ func (r DeleteResult) Done() bool { return r.Remaining == 0 && r.Leases == 0 }
 // Delete again or by FinishDeletes: the tombstone stays and says that there is
 // something to finish. It returns ErrNotFound for an id that never was.
 func (s *Store) Delete(ctx context.Context, id string, wait bool) (DeleteResult, error) {
-	if err := s.backend.Tombstone(ctx, id); err != nil {
+	owner, err := s.owner(ctx, id)
+	if err == nil {
+		err = s.backend.Tombstone(ctx, id, owner)
+	}
+	if err != nil {
 		return DeleteResult{}, fmt.Errorf("delete subscriber %s: %w", clip(id), err)
 	}
 	crash.Point("api.tombstone.after")
@@ -73,6 +77,22 @@ func (s *Store) Delete(ctx context.Context, id string, wait bool) (DeleteResult,
 		}
 		pause = min(2*pause, pollLast)
 	}
+}
+
+// owner is the account of a subscriber that is to be deleted, "" if it is deleted
+// already or cannot be read: it may go all the same.
+func (s *Store) owner(ctx context.Context, id string) (string, error) {
+	c, err := s.backend.Config(ctx, id)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read whose it is: %w", err)
+	}
+	if sub, _ := s.codec.unmarshal(c); sub != nil { // beside what is sealed stands the account
+		return sub.Account, nil
+	}
+	return "", nil
 }
 
 // timeUp is ctx's error. A socket whose deadline is ctx's may report it a moment

@@ -54,12 +54,15 @@ type Feed interface {
 //     were deleted meanwhile, none at the end alone;
 //   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
 //     so that a delete can be repeated; ErrNotFound is for an id never known;
-//   - lease nothing and enqueue nothing for an id once Tombstone has replied.
+//   - lease nothing and enqueue nothing for an id once Tombstone has replied;
+//   - keep the owner with a tombstone for ever, and answer Owners with one for each id,
+//     in their order: "" for what is not deleted, or was without an owner.
 type Backend interface {
 	Feed
 	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms, c schedule.Change) (version int64, err error)
 	ListConfigs(ctx context.Context, after string, limit int) ([]schedule.Config, error)
-	Tombstone(ctx context.Context, id string) error
+	Tombstone(ctx context.Context, id, owner string) error
+	Owners(ctx context.Context, ids []string) ([]string, error)
 	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
 }
 
@@ -147,6 +150,17 @@ func (s *Store) Get(ctx context.Context, id string) (Subscriber, error) {
 		return Subscriber{}, err
 	}
 	return *sub, nil
+}
+
+// Owners says whose the subscribers were that are deleted: an account for each id, in
+// their order, "" for one that is not deleted or never was. What a subscriber leaves
+// behind is still its owner's to see.
+func (s *Store) Owners(ctx context.Context, ids []string) ([]string, error) {
+	owners, err := s.backend.Owners(ctx, ids)
+	if err != nil {
+		return nil, fmt.Errorf("owners of deleted subscribers: %w", err)
+	}
+	return owners, nil
 }
 
 // Patch changes what the draft sets. ifVersion is the version that the caller

@@ -74,6 +74,7 @@ local function settle_firsts(sub, g)
   count('pending', -#g.ids)
   count('delivered', #g.ids)
   local s = subscriber(sub)
+  tally(s, #g.ids)
   if not s or ended == 0 then return end
   s.n = math.max(0, s.n - ended)
   touch(s)

@@ -1,7 +1,8 @@
 -- subscriber.lua: what the scheduler knows of a subscriber, and where that puts it.
 --
 -- One hash each: `terms` from its config, `run` what changes with every lease and
--- settle, `guard` what only trouble changes, and so is not there without any.
+-- settle, `guard` what only trouble changes, and so is not there without any;
+-- `delivered`, how many deliveries were.
 
 local LANES = {'f', 'r', 'd'} -- fresh, retry, redrive, in order of service
 
@@ -35,7 +36,7 @@ end
 
 local function subscriber(id)
   if subs[id] then return subs[id] end
-  local h = redis.call('HMGET', T .. 'sub:' .. id, 'v', 'terms', 'run', 'guard', 'tomb')
+  local h = redis.call('HMGET', T .. 'sub:' .. id, 'v', 'terms', 'run', 'guard', 'tomb', 'delivered')
   if not h[2] or not h[3] then return nil end
   local cls, max, lt, em, burst, bf, mh, paused = string.match(h[2], TERMS)
   local n, vt, turn, win, lat, tat, stood, pf, pr, pd = string.match(h[3], RUN)
@@ -53,6 +54,7 @@ local function subscriber(id)
     lat = lat + 0,       -- how long an attempt takes, ms; 0: not known
     tat = tat + 0,       -- when its next token would be due at its rate (GCRA)
     stood = stood, place = {f = pf, r = pr, d = pd}, dirty = {},
+    delivered = (h[6] or 0) + 0, -- over all time
   }
   trouble(s, h[4])
   subs[id] = s
@@ -70,6 +72,14 @@ local function touch(s, lane)
   if not s then return end
   touched[s.id] = s
   if lane then s.dirty[lane] = true end
+end
+
+-- tally counts deliveries that were made to a subscriber. Whatever delivers touches it
+-- all the same, so it costs a word in what is written then.
+local function tally(s, n)
+  if not s then return end
+  s.delivered, s.tallied = s.delivered + n, true
+  touch(s)
 end
 
 local function queue(s, lane)
@@ -216,12 +226,14 @@ local function put_all(s)
   s.stood = stands
   local run = format('%d %d %d %d %d %s %s%s%s%s', s.n, s.vt, s.turn, s.win, s.lat,
     s.tat == 0 and '0' or format('%.3f', s.tat), stands, s.place.f, s.place.r, s.place.d)
-  if s.troubled then
-    redis.call('HSET', T .. 'sub:' .. s.id, 'run', run, 'guard', guard(s))
-    s.troubled = false
-  else
-    redis.call('HSET', T .. 'sub:' .. s.id, 'run', run)
+  local fields = {'run', run}
+  if s.troubled then fields[3], fields[4] = 'guard', guard(s) end
+  if s.tallied then
+    local n = #fields
+    fields[n + 1], fields[n + 2] = 'delivered', format('%d', s.delivered)
   end
+  redis.call('HSET', T .. 'sub:' .. s.id, unpack(fields))
+  s.troubled, s.tallied = false, false
 end
 
 -- finish writes what the run has gathered: the places of the touched subscribers,

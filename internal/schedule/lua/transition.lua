@@ -71,6 +71,7 @@ local function close(r, state, field, retention)
   if r.noted or num(r.at) > 1 or num(r.ll) > 0 then redis.call('PEXPIRE', T .. 'att:' .. r.id, retention) end
   count('pending', -1)
   count(field, 1)
+  if field == 'delivered' then tally(subscriber(r.sb), 1) end
 end
 
 -- bury makes a pending delivery a dead letter: kept until an operator or the

@@ -38,6 +38,7 @@ type entry struct {
 	change          schedule.Change
 	gen             int64
 	waiting, leased int
+	owner           string // of one that is deleted
 }
 
 // NewMemory is an empty Memory of so many partitions.
@@ -157,7 +158,7 @@ func (m *Memory) Changes(ctx context.Context, partition int, since int64) ([]sch
 func byID(a, b schedule.Config) int { return strings.Compare(a.ID, b.ID) }
 
 // Tombstone implements subscriber.Backend.
-func (m *Memory) Tombstone(ctx context.Context, id string) error {
+func (m *Memory) Tombstone(ctx context.Context, id, owner string) error {
 	unlock, err := m.begin(ctx, "tombstone")
 	if err != nil {
 		return err
@@ -168,11 +169,27 @@ func (m *Memory) Tombstone(ctx context.Context, id string) error {
 		return fmt.Errorf("tombstone: %w", schedule.ErrNotFound)
 	}
 	if !e.Deleted {
-		e.Deleted, e.Blob = true, nil
+		e.Deleted, e.Blob, e.owner = true, nil, owner
 		e.Version++
 		m.touch(e)
 	}
 	return nil
+}
+
+// Owners implements subscriber.Backend.
+func (m *Memory) Owners(ctx context.Context, ids []string) ([]string, error) {
+	unlock, err := m.begin(ctx, "owners")
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		if e := m.configs[id]; e != nil {
+			out[i] = e.owner
+		}
+	}
+	return out, nil
 }
 
 // CancelPending implements subscriber.Backend.

@@ -121,9 +121,9 @@ func testVersions(t *testing.T, b bundle) {
 	_, err = b.Backend.Config(b.ctx, "sub_b")
 	wantErr(t, "read nobody", err, schedule.ErrNotFound)
 
-	wantErr(t, "tombstone nobody", b.Backend.Tombstone(b.ctx, "sub_b"), schedule.ErrNotFound)
+	wantErr(t, "tombstone nobody", b.Backend.Tombstone(b.ctx, "sub_b", ""), schedule.ErrNotFound)
 	for range 2 {
-		if err := b.Backend.Tombstone(b.ctx, "sub_a"); err != nil {
+		if err := b.Backend.Tombstone(b.ctx, "sub_a", ""); err != nil {
 			t.Fatalf("tombstone: %v", err)
 		}
 		if _, _, _, err := b.Backend.CancelPending(b.ctx, "sub_a", 10); err != nil {
@@ -148,7 +148,7 @@ func testChanges(t *testing.T, b bundle) {
 		t.Errorf("generation of partition %d stayed at %d", p, middle[p])
 	}
 	must(b.store.Pause(b.ctx, c.ID))(t)
-	if err := b.Backend.Tombstone(b.ctx, a.ID); err != nil {
+	if err := b.Backend.Tombstone(b.ctx, a.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 

@@ -148,7 +148,7 @@ func testFinishDeletes(t *testing.T, b bundle) {
 	if left := must(b.store.FinishDeletes(b.ctx))(t); left != 0 {
 		t.Errorf("%d to finish before any delete", left)
 	}
-	if err := b.Backend.Tombstone(b.ctx, s.ID); err != nil {
+	if err := b.Backend.Tombstone(b.ctx, s.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	for name, store := range map[string]*subscriber.Store{
