@@ -3,6 +3,7 @@ package subscriber_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,4 +221,24 @@ func TestDeleteSaysThatItsTimeIsUpBeforeItsContextDoes(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestDeleteKeepsTheOwner, of one that this process has no key for too.
+func TestDeleteKeepsTheOwner(t *testing.T) {
+	t.Parallel()
+	m, store := newStore(t)
+	sealing := subscriber.New(m, subtest.AnyURL{}, nil, m.Now, subscriber.WithKeyring(subtest.Keyring(t, "k1")))
+	plain, sealed := create(t, store, subscriber.Draft{Account: new("acme")}), create(t, sealing, subscriber.Draft{Account: new("acme")})
+	left := create(t, store, subscriber.Draft{Account: new("acme")})
+	for range 2 {
+		for _, id := range []string{plain.ID, sealed.ID} {
+			if _, err := store.Delete(t.Context(), id, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	owners, err := store.Owners(t.Context(), []string{plain.ID, left.ID, sealed.ID, "sub_never"})
+	if want := []string{"acme", "", "acme", ""}; err != nil || !slices.Equal(owners, want) {
+		t.Errorf("owners %q, %v; want %q", owners, err, want)
+	}
 }

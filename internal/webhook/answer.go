@@ -44,10 +44,32 @@ func read(resp *http.Response, now time.Time, retryAfterCap time.Duration) Answe
 	a.Err = "answered " + statusWords(resp.StatusCode)
 	a.Excerpt = string(buf[:n]) // cut to its bound when it is scrubbed
 	a.cut = n == maxBody
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
-		a.RetryAfter, _ = delivery.ParseRetryAfter(resp.Header.Get("Retry-After"), now, retryAfterCap)
+	var note string
+	if a.RetryAfter, note = leaveAlone(resp, now, retryAfterCap); note != "" {
+		a.Err += "; " + note
 	}
 	return a
+}
+
+// mostAsked bounds what is told of a Retry-After, not what is obeyed.
+const mostAsked = 100 * 365 * 24 * time.Hour
+
+// leaveAlone is for how long the endpoint is to be left alone, and in words what became
+// of its Retry-After if it did not get what it asked for.
+func leaveAlone(resp *http.Response, now time.Time, most time.Duration) (wait time.Duration, note string) {
+	header := resp.Header.Get("Retry-After")
+	asked, ok := delivery.ParseRetryAfter(header, now, mostAsked)
+	switch {
+	case header == "":
+		return 0, ""
+	case resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusServiceUnavailable:
+		return 0, "its Retry-After is ignored: it counts with 429 and 503 alone"
+	case !ok:
+		return 0, "its Retry-After is ignored: it is neither whole seconds nor an HTTP date"
+	case asked > most:
+		return most, fmt.Sprintf("its Retry-After asked for %s and gets %s (retry_after_cap)", asked.Round(time.Second), most)
+	}
+	return asked, ""
 }
 
 // statusWords names a status in our words: the endpoint's own are not trusted.

@@ -26,6 +26,7 @@ func explain(ctx context.Context, err error, t *tracer) Answer {
 	_, at, tlsErr := t.look()
 	var blocked *BlockedError
 	var dns *net.DNSError
+	var none *net.AddrError
 	var op *net.OpError
 	switch {
 	case errors.As(err, &blocked):
@@ -38,6 +39,8 @@ func explain(ctx context.Context, err error, t *tracer) Answer {
 		return Answer{Outcome: delivery.LeaseLost, Err: "the sender is out of resources: " + err.Error()}
 	case errors.As(err, &dns):
 		return Answer{Outcome: delivery.DNS, Err: fmt.Sprintf("cannot resolve %s: %s", dns.Name, dns.Err)}
+	case errors.As(err, &none): // the resolver has no address and no error: it asks nobody for an .onion
+		return Answer{Outcome: delivery.DNS, Err: fmt.Sprintf("cannot resolve %s: it has no address", none.Addr)}
 	case isTimeout(err):
 		return Answer{Outcome: delivery.Timeout, Err: "timeout while " + string(at)}
 	case isClosed(err):

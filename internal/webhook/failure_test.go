@@ -333,6 +333,24 @@ func TestDoesNotResolve(t *testing.T) {
 	}
 }
 
+// TestHasNoAddress: a name that no resolver is asked for is dns as well, by the system's
+// resolver too.
+func TestHasNoAddress(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*Sender{
+		"ours": newSender(t), "another": newSender(t, func(o *Options) {
+			o.Resolver = resolver(t, func(string, int) []netip.Addr { return []netip.Addr{netip.MustParseAddr("127.0.0.1")} })
+		}),
+	} {
+		for _, host := range []string{"nowhere.onion", "NoWhere.Onion."} {
+			a := s.Send(t.Context(), newRequest("http://"+host+":8080/in?token=t0ps3cret"))
+			if a.Outcome != delivery.DNS || !strings.HasPrefix(a.Err, "cannot resolve ") || strings.Contains(a.Err, "t0ps3cret") {
+				t.Errorf("%s, %s: %+v", name, host, a)
+			}
+		}
+	}
+}
+
 // TestCertificates: tls, with the reason in words, and not one byte of the
 // request has left.
 func TestCertificates(t *testing.T) {

@@ -182,6 +182,37 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
+// TestRetryAfterInVain: who does not get what it asked for finds that in the evidence,
+// and who does finds nothing.
+func TestRetryAfterInVain(t *testing.T) {
+	t.Parallel()
+	url, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		var code int
+		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &code)
+		if v := r.URL.Query().Get("v"); v != "" {
+			w.Header().Set("Retry-After", v)
+		}
+		w.WriteHeader(code)
+	})
+	s := newSender(t)
+	for path, want := range map[string]string{
+		"/503":                    "answered 503 Service Unavailable",
+		"/503?v=7":                "answered 503 Service Unavailable",
+		"/429?v=3600":             "answered 429 Too Many Requests",
+		"/429?v=0":                "answered 429 Too Many Requests",
+		"/429?v=7200":             "answered 429 Too Many Requests; its Retry-After asked for 2h0m0s and gets 1h0m0s (retry_after_cap)",
+		"/503?v=soon":             "answered 503 Service Unavailable; its Retry-After is ignored: it is neither whole seconds nor an HTTP date",
+		"/429?v=1.5":              "answered 429 Too Many Requests; its Retry-After is ignored: it is neither whole seconds nor an HTTP date",
+		"/500?v=7":                "answered 500 Internal Server Error; its Retry-After is ignored: it counts with 429 and 503 alone",
+		"/301?v=7":                "answered 301 Moved Permanently; its Retry-After is ignored: it counts with 429 and 503 alone",
+		"/429?v=9999999999999999": "answered 429 Too Many Requests; its Retry-After asked for 876000h0m0s and gets 1h0m0s (retry_after_cap)",
+	} {
+		if a := s.Send(t.Context(), newRequest(url+path)); a.Err != want {
+			t.Errorf("%s: %q, want %q", path, a.Err, want)
+		}
+	}
+}
+
 // TestRedirects are not followed, wherever they point.
 func TestRedirects(t *testing.T) {
 	t.Parallel()

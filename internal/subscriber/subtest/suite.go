@@ -122,8 +122,8 @@ func testVersions(t *testing.T, b bundle) {
 	wantErr(t, "read nobody", err, schedule.ErrNotFound)
 
 	wantErr(t, "tombstone nobody", b.Backend.Tombstone(b.ctx, "sub_b", ""), schedule.ErrNotFound)
-	for range 2 {
-		if err := b.Backend.Tombstone(b.ctx, "sub_a", ""); err != nil {
+	for _, owner := range []string{"acme", ""} { // again, by somebody who cannot read it any more
+		if err := b.Backend.Tombstone(b.ctx, "sub_a", owner); err != nil {
 			t.Fatalf("tombstone: %v", err)
 		}
 		if _, _, _, err := b.Backend.CancelPending(b.ctx, "sub_a", 10); err != nil {
@@ -132,6 +132,9 @@ func testVersions(t *testing.T, b bundle) {
 	}
 	_, err = b.Backend.Config(b.ctx, "sub_a")
 	wantErr(t, "read a tombstone", err, schedule.ErrNotFound)
+	if owners := must(b.Backend.Owners(b.ctx, []string{"sub_b", "sub_a"}))(t); !slices.Equal(owners, []string{"", "acme"}) {
+		t.Errorf("owners %q", owners)
+	}
 	_, err = put("sub_a", second, "three")
 	wantErr(t, "put over a tombstone", err, schedule.ErrNotFound)
 	if _, err := put("sub_a", 0, "three"); err == nil {
