@@ -76,7 +76,7 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	in := ingest.New(p.Engine, dir, ingest.Options{
 		Logger: p.Logger, Registerer: p.Registry,
 	})
-	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready(), keys.Ready()) }
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready(), keys.Ready(ctx)) }
 	watch, err := oncall.New(p.Engine, oncall.Options{
 		Classes: p.Classes, Ready: ready, Logger: p.Logger, Registerer: p.Registry,
 	})

@@ -86,7 +86,7 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 		return stages
 	}
 	keys := subscriber.NewCheckup(p.Engine, p.sealing())
-	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready(), keys.Ready()) }
+	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), d.Ready(), keys.Ready(ctx)) }
 	return append(stages, boot.Stage{Name: "keys", Run: keys.Run}, boot.Stage{
 		Name: "probes",
 		Run:  func(ctx context.Context) error { return boot.Serve(ctx, ln, probes(p, ready)) },

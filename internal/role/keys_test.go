@@ -228,3 +228,38 @@ func TestKeyring(t *testing.T) {
 		}
 	}
 }
+
+// TestHealthyStart: neither process of a service that is well, keyring and all, says
+// that anything is wrong, from its first moment on.
+func TestHealthyStart(t *testing.T) {
+	t.Parallel()
+	r := &rig{T: t, redis: boot.Redis{Addr: []string{redistest.Server(t).Addr()}, Partitions: 4, PoolSize: 8, AllowUnsafe: true}}
+	first, last := r.parts(subtest.Key("k1"))
+	store := subscriber.New(first.Engine, first.Endpoint.guard(), nil, first.Engine.Now, first.sealing())
+	for range 20 {
+		_, err := store.Create(t.Context(), subscriber.Draft{URL: new("http://127.0.0.1:1/")})
+		r.ok(err)
+	}
+	api, probes := r.listen(), r.listen()
+	stages, err := API(t.Context(), first, api, boot.Access{})
+	r.ok(err)
+	r.run(append(stages, last)...)
+	second, last := r.parts(subtest.Key("k1"))
+	r.run(append(Dispatcher(second, Work{Slots: 5, Grace: time.Second}, probes), last)...)
+	for _, ln := range []net.Listener{api, probes} {
+		r.until("a process that is ready", func() bool {
+			status, text := r.do("GET", "http://"+ln.Addr().String()+"/readyz", "")
+			if status == http.StatusServiceUnavailable {
+				t.Errorf("not ready at its start: %s", text)
+			}
+			return status == http.StatusOK
+		})
+	}
+	r.until("the page's own look", func() bool {
+		status, _ := r.do("GET", "http://"+api.Addr().String()+"/v1/oncall", "")
+		return status == http.StatusOK
+	})
+	if logs := r.logged(); strings.Contains(logs, "not ready") {
+		t.Error(logs)
+	}
+}

@@ -28,6 +28,7 @@ type Checkup struct {
 
 	seen []int64 // per partition, the generation looked at; nil before the first look
 
+	first  chan struct{} // closed once the first look has ended, well or not
 	mu     sync.Mutex
 	looked bool
 	locked map[string]error // by subscriber
@@ -35,16 +36,20 @@ type Checkup struct {
 
 // NewCheckup is a Checkup; Run it.
 func NewCheckup(b Backend, opts ...Option) *Checkup {
-	return &Checkup{backend: b, codec: apply(opts).codec, locked: map[string]error{}}
+	return &Checkup{backend: b, codec: apply(opts).codec, first: make(chan struct{}), locked: map[string]error{}}
 }
 
-// Run looks at once and then at its interval, until ctx ends. A look that fails is
-// made up for by the next: whether Redis answers is for others to report.
+// Run looks at once and then at its interval, until ctx ends; once in a Checkup's life.
+// A look that fails is made up for by the next: whether Redis answers is for others to
+// report.
 func (c *Checkup) Run(ctx context.Context) error {
 	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
-	for {
+	for begun := false; ; begun = true {
 		_ = c.Look(ctx)
+		if !begun {
+			close(c.first)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -54,8 +59,14 @@ func (c *Checkup) Run(ctx context.Context) error {
 }
 
 // Ready is nil, or ErrUnreadable with how many subscribers this process has no key
-// for, one of them, and what to do.
-func (c *Checkup) Ready() error {
+// for, one of them, and what to do. Who asks before the first look has ended waits for
+// it, as long as ctx lasts: a process that has just begun is not one in trouble.
+func (c *Checkup) Ready(ctx context.Context) error {
+	select {
+	case <-c.first:
+	case <-ctx.Done():
+		return errNotChecked
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.looked {

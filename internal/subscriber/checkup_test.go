@@ -40,7 +40,7 @@ func TestCheckup(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			time.Sleep(6 * time.Second)
-			err := c.Ready()
+			err := c.Ready(t.Context())
 			if (err == nil) != (len(want) == 0) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -58,8 +58,8 @@ func TestCheckup(t *testing.T) {
 		step("all under its key")
 		other := create(t, store("k2"), subscriber.Draft{})
 		step("one under another", "1 subscribers", other.ID, `"k2"`, "FANOUT_SECRETS_KEY")
-		if !errors.Is(c.Ready(), subscriber.ErrUnreadable) {
-			t.Error(c.Ready())
+		if err := c.Ready(t.Context()); !errors.Is(err, subscriber.ErrUnreadable) {
+			t.Error(err)
 		}
 		away.Store(true)
 		step("and Redis away", "1 subscribers")
@@ -93,6 +93,35 @@ func TestCheckup(t *testing.T) {
 		step("before Redis is set back", "1 subscribers")
 		restore()
 		step("after")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestReadyWaitsForTheFirstLook: a start is no trouble that somebody is to be told of,
+// unless the look takes longer than who asks can wait.
+func TestReadyWaitsForTheFirstLook(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		m := subtest.NewMemory(4)
+		m.Before = func(context.Context, string) error {
+			time.Sleep(300 * time.Millisecond)
+			return nil
+		}
+		c := subscriber.NewCheckup(m, subscriber.WithKeyring(subtest.Keyring(t, "k1")))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		impatient, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer end()
+		go func() { done <- c.Run(ctx) }()
+		if err := c.Ready(impatient); err == nil {
+			t.Error("ready before it has looked")
+		}
+		if err := c.Ready(t.Context()); err != nil {
+			t.Errorf("a healthy start: %v", err)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
