@@ -25,7 +25,7 @@ type script struct {
 type scripts struct {
 	accept, strike, claimOpen, enqueue, lease, settle, release, expire, cancel,
 	putConfig, tombstone, slow, expiredLeases, expiredDeliveries, trim, sample, page, retryNow,
-	claim, unclaim, redrive, discard, report,
+	claim, unclaim, redrive, discard, report, history,
 	inspect, inspectPlaces, inspectCounts, now script
 
 	texts map[string]string // by SHA-1
@@ -67,6 +67,7 @@ func loadScripts(clock string) scripts {
 		retryNow: load("retry_now", onRecords),
 		claim:    load("claim", onReading), unclaim: load("unclaim", onEvents),
 		redrive: load("redrive", onRecords), discard: load("discard", onRecords), report: load("report", onEvents),
+		history: load("history", onEvents),
 		inspect: load("inspect", onReading), inspectPlaces: load("inspect_places", onReading), inspectCounts: load("inspect_counts", onReading),
 		now:   load("now", onEvents),
 		texts: texts,

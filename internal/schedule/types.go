@@ -273,6 +273,9 @@ type Ages struct {
 // keep the class that they were registered with, whatever a process is told.
 const OtherClass = "other"
 
+// DueMinutes is how far a sample looks ahead.
+const DueMinutes = 15
+
 // Sample is one look at the whole engine. Ages are those of the classes asked for
 // and, if anything waits there, of OtherClass.
 type Sample struct {
@@ -286,7 +289,15 @@ type Sample struct {
 	// Ready is subscribers awaiting a turn; Scheduled ones with work not due yet;
 	// one that has work in two lanes counts in each.
 	Ready, Scheduled int64
-	Dead             int64 // dead letters kept
+	// Limited is those whose head is due while the subscriber is at its cap or rate.
+	Limited    int64
+	Dead       int64     // dead letters kept
+	OldestDead time.Time // when the oldest of them died; zero if there is none
+	// Due is how many deliveries fall due in each of 15 minutes, of which the first began
+	// at DueFrom: those that are not due when they are put in the retry or redrive lane.
+	// Of that minute also those that fell due already.
+	DueFrom time.Time
+	Due     [DueMinutes]int64
 	// OnHold is how many subscribers are, and Held the deliveries that wait for them.
 	OnHold, Held int64
 	OpenEvents   int64 // accepted, not expanded yet

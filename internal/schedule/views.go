@@ -19,6 +19,7 @@ import (
 func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 	args := make([]any, len(classes))
 	s := Sample{}
+	due := map[int64]int64{}
 	for i, c := range classes {
 		args[i] = c
 	}
@@ -49,12 +50,17 @@ func (e *Engine) Sample(ctx context.Context, classes []string) (Sample, error) {
 			return Sample{}, classify("sample", err)
 		}
 		r := newReply("sample", v)
-		s.add(r)
+		s.add(r, due)
 		s.OpenEvents += open[i].Val()
 		s.LateEvents += late[i].Val()
 		if r.err != nil {
 			return Sample{}, r.err
 		}
+	}
+	minute := s.Now.UnixMilli() / time.Minute.Milliseconds()
+	s.DueFrom = fromMillis(minute * time.Minute.Milliseconds())
+	for i := range s.Due {
+		s.Due[i] = max(0, due[minute+int64(i)])
 	}
 	if others := s.Ages[len(s.Ages)-len(delivery.Lanes):]; !slices.ContainsFunc(others, Ages.waits) {
 		s.Ages = s.Ages[:len(s.Ages)-len(delivery.Lanes)]
@@ -67,22 +73,35 @@ func (a Ages) waits() bool {
 	return !a.Eligible.IsZero() || !a.Limited.IsZero() || !a.Held.IsZero()
 }
 
-// add takes in one partition's answer.
-func (s *Sample) add(r *reply) {
-	s.Now = r.time()
+// add takes in one partition's answer; due is what falls due by minute, since the
+// partitions answer one after another, and a minute may end between two.
+func (s *Sample) add(r *reply, due map[int64]int64) {
+	if now := r.time(); now.After(s.Now) {
+		s.Now = now
+	}
 	for _, field := range []*int64{
 		&s.Leases, &s.ExpiredLeases, &s.Ready, &s.Scheduled, &s.Dead, &s.OnHold,
-		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled, &s.Held,
+		&s.Ledger.Accepted, &s.Ledger.Pending, &s.Ledger.Delivered, &s.Ledger.Dead, &s.Ledger.Cancelled, &s.Held, &s.Limited,
 	} {
 		*field += r.number()
+	}
+	earlier(&s.OldestDead, r.time())
+	minute := r.number()
+	for i := range s.Due {
+		due[minute+int64(i)] += r.number()
 	}
 	for i := range s.Ages {
 		a := &s.Ages[i]
 		for _, head := range []*time.Time{&a.Eligible, &a.Limited, &a.Held} {
-			if t := r.time(); !t.IsZero() && (head.IsZero() || t.Before(*head)) {
-				*head = t
-			}
+			earlier(head, r.time())
 		}
+	}
+}
+
+// earlier keeps the earlier of two times, where zero is none.
+func earlier(to *time.Time, t time.Time) {
+	if !t.IsZero() && (to.IsZero() || t.Before(*to)) {
+		*to = t
 	}
 }
 

@@ -6,6 +6,10 @@
 -- Returns  {now, leases, expired leases, ready, scheduled, dead letters,
 --           subscribers on hold, accepted, pending, delivered, dead, cancelled,
 --           deliveries that wait for a hold to end,
+--           limited (due, and their subscriber at its cap or rate),
+--           when the oldest dead letter died (0 none),
+--           the present minute, how many retried and redriven deliveries fall due in it
+--           and in each of the 14 that follow,
 --           then per class and lane, and at last for all other classes together,
 --           the due time of the oldest head (0 none): eligible, limited, held}
 --
@@ -21,6 +25,25 @@ end
 for _, v in ipairs(redis.call('HMGET', T .. 'ledger', 'accepted', 'pending', 'delivered', 'dead', 'cancelled', 'held')) do
   out[#out + 1] = tonumber(v or 0)
 end
+
+out[#out + 1] = 0 -- limited, below
+local LIMITED = #out
+local oldest = redis.call('ZRANGE', T .. 'dead', 0, 0, 'WITHSCORES')
+out[#out + 1] = tonumber(oldest[2] or 0)
+
+-- The release curve lies in one hash an hour: two, where it passes the hour.
+local minute = math.floor(NOW / 60000)
+out[#out + 1] = minute
+local function curve(from, to)
+  local fields = {}
+  for m = from, to do fields[#fields + 1] = m % 60 end
+  if #fields == 0 then return end
+  local key = T .. 'falls:' .. format('%d', math.floor(from / 60))
+  for _, n in ipairs(redis.call('HMGET', key, unpack(fields))) do out[#out + 1] = tonumber(n or 0) end
+end
+local last = math.min(minute + 14, minute - minute % 60 + 59) -- of this hour
+curve(minute, last)
+curve(last + 1, minute + 14)
 
 -- Whatever class the caller does not know is counted in the last row: work that
 -- nobody asks after must not be invisible.
@@ -39,6 +62,9 @@ end
 for _, class in ipairs(redis.call('SMEMBERS', T .. 'classes')) do
   for lane in pairs(LINE) do
     for kind in pairs(COLUMN) do
+      if kind == 'l' then
+        out[LIMITED] = out[LIMITED] + redis.call('ZCOUNT', T .. 'age:l:' .. class .. ':' .. lane, '-inf', NOWS)
+      end
       local first = redis.call('ZRANGE', T .. 'age:' .. kind .. ':' .. class .. ':' .. lane, 0, 0, 'WITHSCORES')
       head(class, lane, kind, tonumber(first[2]))
     end

@@ -13,6 +13,7 @@ local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d
 local subs = {}    -- loaded in this run, by id
 local touched = {} -- to be put in place by finish()
 local deltas = {}  -- of the ledger
+local falls = {}   -- how many more deliveries fall due, by minute: see transition.lua
 
 -- trouble reads what is there of a subscriber only if it ever had any.
 local function trouble(s, text)
@@ -236,11 +237,19 @@ local function put_all(s)
   s.troubled, s.tallied = false, false
 end
 
--- finish writes what the run has gathered: the places of the touched subscribers,
--- the ledger (accepted = pending + delivered + dead + cancelled, at every instant),
+-- finish writes what the run has gathered: the places of the touched subscribers, what
+-- falls due when, the ledger (accepted = pending + delivered + dead + cancelled, at every instant),
 -- and a wake-up if one of them became ready.
 local function finish()
   for _, s in pairs(touched) do put_all(s) end
+  for minute, n in pairs(falls) do
+    local hour = math.floor(minute / 60)
+    local key = T .. 'falls:' .. format('%d', hour)
+    -- The first of its minute says when all of its hour is over.
+    if n ~= 0 and redis.call('HINCRBY', key, format('%d', minute % 60), n) == n then
+      redis.call('PEXPIRE', key, format('%d', (hour + 1) * 3600000 - NOW))
+    end
+  end
   for field, delta in pairs(deltas) do
     if delta ~= 0 then redis.call('HINCRBY', T .. 'ledger', field, delta) end
   end

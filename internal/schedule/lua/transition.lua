@@ -17,13 +17,26 @@ local function end_lease(r)
   return true, true
 end
 
+-- fall notes that a delivery comes to fall due at a time (1), or does so no more (-1), for
+-- the release curve: by minute, as long as that is to come. A first attempt is due at
+-- once, and so is whatever is leased: neither comes here, and an attempt that succeeds
+-- pays nothing for this.
+local function fall(r, n)
+  if r.ln == 'f' or num(r.due) <= NOW then return end
+  -- A word, as a number of that size would have miniredis lay out an array up to it.
+  local minute = format('%d', math.floor(r.due / 60000))
+  falls[minute] = (falls[minute] or 0) + n
+end
+
 -- unqueue takes a scheduled delivery out of its lane.
 local function unqueue(r)
+  fall(r, -1)
   redis.call('ZREM', T .. 'q:' .. r.ln .. ':' .. r.sb, r.id)
   touch(subscriber(r.sb), r.ln)
 end
 
 local function enqueue(r)
+  fall(r, 1)
   redis.call('ZADD', T .. 'q:' .. r.ln .. ':' .. r.sb, r.due, r.id)
   touch(subscriber(r.sb), r.ln)
 end
