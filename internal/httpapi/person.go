@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
+	"html"
 	"net/http"
 	"net/url"
 	"slices"
@@ -97,6 +99,10 @@ func (s *server) toLogin(w http.ResponseWriter, r *http.Request, err error) bool
 		return false
 	}
 	noteOf(r).code = f.code
+	if site := r.Header.Get("Sec-Fetch-Site"); r.Method == http.MethodGet && (site == "cross-site" || site == "same-site") {
+		again(w, r.URL)
+		return true
+	}
 	next := "/oncall"
 	if r.Method == http.MethodGet {
 		next = r.URL.EscapedPath()
@@ -104,6 +110,16 @@ func (s *server) toLogin(w http.ResponseWriter, r *http.Request, err error) bool
 	w.Header().Set("Location", "/oncall/login?next="+url.QueryEscape(next))
 	w.WriteHeader(http.StatusSeeOther)
 	return true
+}
+
+// again has a browser that followed a link of another site, an alert's, ask once more:
+// it did not send the cookie of a session along (SameSite=Strict), and does for a page of
+// our own.
+func again(w http.ResponseWriter, to *url.URL) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	_, _ = fmt.Fprintf(w, "<!doctype html><title>fanout</title><meta http-equiv=\"refresh\" content=\"0;url=%[1]s\"><a href=\"%[1]s\">Go on</a>\n",
+		html.EscapeString(to.EscapedPath()))
 }
 
 // asLongAsAllowed ends a stream when who watches it may no longer: his session or key

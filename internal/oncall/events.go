@@ -15,7 +15,11 @@ const maxWatchers = 64
 // page as one server-sent event named "sample". It answers 503 beyond 64 streams.
 // A stream ends when its client goes, when a write takes longer than 5 s, or when
 // Run returns; http.Server.Shutdown alone does not end one.
-func (o *OnCall) Events() http.Handler {
+func (o *OnCall) Events() http.Handler { return o.EventsFor(nobody) }
+
+// EventsFor is Events for whom visitor tells. A stream has no form's token, whoever
+// watches it: the page has, and its script fills it in.
+func (o *OnCall) EventsFor(visitor func(*http.Request) Visitor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-o.done:
@@ -39,19 +43,19 @@ func (o *OnCall) Events() http.Handler {
 			// the connection.
 			h.Set("Connection", "close")
 		}
-		o.stream(w, r)
+		o.stream(w, r, visitor(r).Acts)
 	})
 }
 
 // stream writes until somebody has had enough. A slow client skips samples: it
 // always gets the newest, and none are queued for it.
-func (o *OnCall) stream(w http.ResponseWriter, r *http.Request) {
+func (o *OnCall) stream(w http.ResponseWriter, r *http.Request, acts bool) {
 	beat := time.NewTimer(o.heartbeat)
 	defer beat.Stop()
 	// A page that lost its stream comes back after 2 s, not in the browser's own time.
 	ok := o.send(w, r, []byte("retry: 2000\n\n"))
 	for ok {
-		frame, next := o.event()
+		frame, next := o.event(acts)
 		ok = o.send(w, r, frame)
 		for fresh := false; ok && !fresh; {
 			beat.Reset(o.heartbeat)
@@ -85,20 +89,24 @@ func (o *OnCall) send(w http.ResponseWriter, r *http.Request, b []byte) bool {
 	return err == nil
 }
 
-// event is the frame of the present tick, drawn once for all watchers, and the
-// channel that closes at the next.
-func (o *OnCall) event() (frame []byte, next <-chan struct{}) {
+// event is the frame of the present tick, drawn once for all watchers that may act, once
+// for those that may not, and the channel that closes at the next.
+func (o *OnCall) event(acts bool) (frame []byte, next <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.frame == nil {
+	of := &o.frames[0]
+	if acts {
+		of = &o.frames[1]
+	}
+	if *of == nil {
 		var b bytes.Buffer
-		if err := o.page.ExecuteTemplate(&b, "live", o.view()); err != nil {
+		if err := o.page.ExecuteTemplate(&b, "live", o.view(Visitor{Acts: acts})); err != nil {
 			// Only a broken template does this, and the tests draw every part of it.
 			o.log.Error("cannot draw the on-call page", "error", err)
 		}
-		o.frame = sse("sample", b.Bytes())
+		*of = sse("sample", b.Bytes())
 	}
-	return o.frame, o.tick
+	return *of, o.tick
 }
 
 // sse frames one server-sent event. Each of the three line ends that the format

@@ -22,16 +22,31 @@ import (
 var files embed.FS
 
 // csp lets the page load its own files and open its own stream, and nothing else:
-// no inline style or script, no other host, no form, no frame.
+// no inline style or script, no other host, no frame. Its forms go to this server.
 const csp = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 // maxSaid is how many characters of a failure's words the page shows.
 const maxSaid = 240
 
+// Visitor is who looks at the page.
+type Visitor struct {
+	// Name and Role are shown; "" while there are no keys.
+	Name, Role string
+	// Acts says that he may steer redrives, SignedIn that he can sign out.
+	Acts, SignedIn bool
+	// Token must be in every form that he sends.
+	Token string
+}
+
+// nobody is a visitor of whom nothing is known.
+func nobody(*http.Request) Visitor { return Visitor{} }
+
 // The page as its template sees it.
 type (
 	view struct {
+		Visitor
+
 		State           State
 		Word            string
 		Steady, Running string
@@ -94,18 +109,22 @@ func parsePage() (*template.Template, error) {
 
 // Page serves the page at /oncall and its files at /oncall/static/: mount it on
 // both. The page needs no script: without it, it reloads itself.
-func (o *OnCall) Page() http.Handler {
+func (o *OnCall) Page() http.Handler { return o.PageFor(nobody) }
+
+// PageFor is Page for whom visitor tells: with his name, and with the forms that he may
+// use.
+func (o *OnCall) PageFor(visitor func(*http.Request) Visitor) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Referrer-Policy", "same-origin") // under no-referrer a form would have no Origin
 		if strings.Contains(r.URL.Path, "/static/") {
 			serveStatic(w, r)
 			return
 		}
 		o.mu.Lock()
-		v := o.view()
+		v := o.view(visitor(r))
 		o.mu.Unlock()
 		var b bytes.Buffer // drawn whole first: half a page with status 200 helps nobody
 		if err := o.page.ExecuteTemplate(&b, "page", v); err != nil {
@@ -135,11 +154,12 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 }
 
 // view puts the last snapshot into words. The caller holds o.mu.
-func (o *OnCall) view() view {
+func (o *OnCall) view(visitor Visitor) view {
 	s := o.latest
 	verdict := Judge(s, o.sight(), o.blindAfter)
 	v := view{
-		State: verdict.State, Word: verdict.State.Word(),
+		Visitor: visitor,
+		State:   verdict.State, Word: verdict.State.Word(),
 		Refresh: max(2, int(o.every.Seconds())), Patience: o.blindAfter.Milliseconds(),
 	}
 	v.Steady, v.Running = verdict.Sentence()

@@ -169,7 +169,7 @@ func TestPageHostile(t *testing.T) {
 	d.LastOutcome, d.Reason = "<b>", "<i>"
 	o := sampled(t, calm(), d)
 	_, page := get(t, o.Page(), "/oncall")
-	frame, _ := o.event()
+	frame, _ := o.event(false)
 	clean := sampled(t, calm(), deadLetter(delivery.Exhausted, "fine"))
 	_, plain := get(t, clean.Page(), "/oncall")
 	stream := strings.ReplaceAll(string(frame), "\ndata: ", "\n")
@@ -196,7 +196,7 @@ func TestPageHeaders(t *testing.T) {
 	t.Parallel()
 	h := mux(sampled(t, calm()))
 	const want = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+		"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 	for _, path := range []string{"/oncall", "/oncall/static/oncall.css", "/oncall/static/none"} {
 		res, _ := get(t, h, path)
 		if got := res.Header.Get("Content-Security-Policy"); got != want {

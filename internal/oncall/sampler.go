@@ -87,7 +87,7 @@ type OnCall struct {
 	history *history
 	past    Past          // its slices are never written to once here
 	tick    chan struct{} // closed at the next sample, good or bad
-	frame   []byte        // the event of this tick, nil until somebody asks
+	frames  [2][]byte     // the event of this tick, without and with forms; nil until somebody asks
 	failed  string        // why the last look failed
 	trouble string        // why the service is not ready
 	isReady bool
@@ -205,7 +205,7 @@ func (o *OnCall) sample(ctx context.Context) {
 
 // announce has every watcher drawn a new frame. The caller holds o.mu.
 func (o *OnCall) announce() {
-	o.frame = nil
+	o.frames = [2][]byte{}
 	close(o.tick)
 	o.tick = make(chan struct{})
 }

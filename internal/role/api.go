@@ -17,6 +17,7 @@ import (
 
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/boot"
+	"github.com/fanout/fanout/internal/console"
 	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/httpapi"
 	"github.com/fanout/fanout/internal/ingest"
@@ -90,10 +91,17 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	redrives := p.openRedrives(redrive.Options{
 		Classes: p.Classes, ClassOf: classOf(store), Audit: httpapi.AuditRedrives(who.Audit), Logger: p.Logger,
 	})
+	pages, err := console.New(console.Options{
+		Sessions: who.Sessions, Cookie: httpapi.SessionCookie, May: httpapi.May, Logger: p.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("console: %w", err)
+	}
 	handler := httpapi.New(httpapi.Deps{
 		Ingest: in, Subscribers: store, Views: p.Engine, Deliveries: p.Engine, Redrives: redrives,
 		Gate: who.Gate, NeverOpen: !local, Keyless: local && a.Keyless, Keys: who.Keys, Audit: who.Audit,
-		OnCallJSON: watch.JSON(), OnCallPage: watch.Page(), OnCallEvents: watch.Events(),
+		Sessions: who.Sessions, Console: pages.Over,
+		OnCallJSON: watch.JSON(), OnCallPage: watch.PageFor(visitor(pages)), OnCallEvents: watch.EventsFor(visitor(pages)),
 		Metrics: metricsHandler(p.Registry),
 		Ready:   ready, Logger: p.Logger, TracerProvider: p.Tracer, Registerer: p.Registry,
 	})
@@ -111,6 +119,20 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 		{Name: "keys", Run: keys.Run},
 		{Name: "housekeeping", Run: func(ctx context.Context) error { return keepHouse(ctx, p, store) }},
 	}, nil
+}
+
+// visitor says to the on-call page who looks at it.
+func visitor(pages *console.Site) func(*http.Request) oncall.Visitor {
+	return func(r *http.Request) oncall.Visitor {
+		v := pages.Visitor(r)
+		look := oncall.Visitor{
+			Name: v.Label(), Acts: httpapi.May(v.Role, "approveRedrive"), SignedIn: v.SignedIn, Token: v.Token,
+		}
+		if look.Name != "" {
+			look.Role = string(v.Role)
+		}
+		return look
+	}
 }
 
 // classOf says which class a subscriber is of; "" for one that was deleted.
