@@ -169,6 +169,9 @@ func (t *trial) who() []any {
 func (d *Dispatcher) observe(ctx context.Context, t *trial, decision delivery.Decision) {
 	class := d.metrics.class(t.class)
 	class.attempt(t.answer.Outcome)
+	if d.metrics.failing.wants(t.answer.Outcome) {
+		d.metrics.failing.note(t.lease, t.class, t.answer.Outcome, time.Now(), t.clock.now())
+	}
 	level := slog.LevelInfo
 	switch decision.Next {
 	case delivery.Delivered:

@@ -120,6 +120,7 @@ type Dispatcher struct {
 	judge   *judge
 	health  *health
 	reports Reports
+	redis   *timed
 	metrics *metrics
 	log     *slog.Logger
 	tracer  trace.Tracer
@@ -138,9 +139,12 @@ type life struct {
 // New builds a dispatcher. It does nothing until Run.
 func New(s Scheduler, dir Directory, send Sender, opts Options) *Dispatcher {
 	opts = opts.withDefaults()
+	counts := newMetrics(opts.Registerer, opts.Classes, opts.Slots)
+	redis := &timed{Scheduler: s, took: counts.redis}
+	s = redis
 	d := &Dispatcher{
-		opts: opts, sender: send, dir: dir, bodies: newBodies(s), reports: s,
-		metrics: newMetrics(opts.Registerer, opts.Classes, opts.Slots),
+		opts: opts, sender: send, dir: dir, bodies: newBodies(s), reports: s, redis: redis,
+		metrics: counts,
 		log:     opts.Logger.With("worker", opts.Worker),
 		tracer:  opts.TracerProvider.Tracer("github.com/fanout/fanout/internal/dispatch"),
 	}

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
@@ -39,9 +40,11 @@ type metrics struct {
 	attempts, settles, retries, deaths, releases, faults *prometheus.CounterVec
 	leasesLost, leaseCalls, leaseErrors                  prometheus.Counter
 	duration, age                                        *prometheus.HistogramVec
+	redis                                                prometheus.Histogram
 	slots                                                [len(poolLabels)][len(laneNames)]prometheus.Gauge
 
 	delivered, failed, dead atomic.Int64 // settled by this worker, for its reports
+	failing                 *failing     // likewise
 
 	// byClass are the series of each class, looked up once: a look for a series by
 	// the text of its labels cost as much as all else that is counted of an attempt.
@@ -50,8 +53,15 @@ type metrics struct {
 
 // classMetrics are the series of one class.
 type classMetrics struct {
-	attempts      map[delivery.Outcome]prometheus.Counter
+	attempts      map[delivery.Outcome]*counted
 	duration, age prometheus.Observer
+}
+
+// counted is a counter that this process reads too.
+type counted struct {
+	prometheus.Counter
+
+	n atomic.Int64
 }
 
 func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics {
@@ -83,7 +93,12 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 			Name: "fanout_delivery_age_seconds", Help: "From an event's accept to the success of its delivery.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"class"}),
+		redis: f.NewHistogram(prometheus.HistogramOpts{
+			Name: "fanout_redis_call_duration_seconds", Help: "How long calls of Redis took that lease or settle, failed ones included.",
+			Buckets: []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 3},
+		}),
 		byClass: map[string]*classMetrics{},
+		failing: newFailing(),
 	}
 	slots := f.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "fanout_slots", Help: "Slots in use, by lane, and whether their subscriber is slow.",
@@ -104,13 +119,13 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 func (m *metrics) initialise() {
 	for _, c := range m.classes {
 		m.byClass[c] = &classMetrics{
-			attempts: map[delivery.Outcome]prometheus.Counter{},
+			attempts: map[delivery.Outcome]*counted{},
 			duration: m.duration.WithLabelValues(c), age: m.age.WithLabelValues(c),
 		}
 	}
 	for o := range delivery.Facts {
 		for _, c := range m.classes {
-			m.byClass[c].attempts[o] = m.attempts.WithLabelValues(c, string(o))
+			m.byClass[c].attempts[o] = &counted{Counter: m.attempts.WithLabelValues(c, string(o))}
 		}
 		m.retries.WithLabelValues(string(o))
 		m.deaths.WithLabelValues(string(o))
@@ -137,7 +152,22 @@ func (m *metrics) class(c string) *classMetrics {
 
 // attempt counts one by what it came to.
 func (m *classMetrics) attempt(o delivery.Outcome) {
-	m.attempts[delivery.Outcome(outcomeLabel(o))].Inc()
+	c := m.attempts[delivery.Outcome(outcomeLabel(o))]
+	c.Inc()
+	c.n.Add(1)
+}
+
+// tallies are the attempts so far.
+func (m *metrics) tallies(now time.Time) tallies {
+	t := tallies{at: now, counts: map[schedule.RecentAttempts]int64{}}
+	for class, series := range m.byClass {
+		for outcome, c := range series.attempts {
+			if n := c.n.Load(); n > 0 {
+				t.counts[schedule.RecentAttempts{Class: class, Outcome: outcome}] = n
+			}
+		}
+	}
+	return t
 }
 
 // outcomeLabel keeps an outcome that nobody knows from making a series.

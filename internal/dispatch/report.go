@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -23,7 +24,9 @@ func (d *Dispatcher) report(ctx context.Context) {
 	r := schedule.WorkerReport{
 		Worker: d.opts.Worker, Version: d.opts.Version, Slice: d.opts.Slice, Slots: d.opts.Slots, StartedAt: time.Now().UTC(),
 	}
+	r.Limits = d.loop.limits()
 	var seen usage
+	var lately recent
 	since := time.Now()
 	for {
 		used := d.loop.usage()
@@ -37,6 +40,11 @@ func (d *Dispatcher) report(ctx context.Context) {
 		r.InUse = used.inUse
 		r.Delivered, r.Failed, r.Dead = d.metrics.delivered.Load(), d.metrics.failed.Load(), d.metrics.dead.Load()
 		r.Attempts = r.Delivered + r.Failed
+		if took := d.redis.mean(); took > 0 {
+			r.RedisSeconds = took.Seconds()
+		}
+		r.Recent = lately.since(d.metrics.tallies(since))
+		r.Failing, r.FailingTotal = d.metrics.failing.top(since)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		if err := d.reports.Report(call, r); err != nil && ctx.Err() == nil {
 			d.log.Debug("cannot report", "error", err)
@@ -56,6 +64,13 @@ type usage struct {
 	inUse map[string]int
 	done  int64
 	spent time.Duration
+}
+
+// limits are what the slots are shared out by.
+func (b *board) limits() schedule.SlotLimits {
+	return schedule.SlotLimits{
+		Slow: b.slots.slowLimit, Retry: b.slots.limit[laneIndex(delivery.Retry)], Redrive: b.slots.limit[laneIndex(delivery.Redrive)],
+	}
 }
 
 func (b *board) usage() usage {

@@ -237,6 +237,7 @@ func TestMetrics(t *testing.T) {
 		"fanout_slots": 6, "fanout_slots_limit": 1, "fanout_retries_scheduled_total": len(delivery.Facts),
 		"fanout_dead_letters_total": len(delivery.Facts), "fanout_lease_calls_total": 1,
 		"fanout_lease_errors_total": 1, "fanout_releases_total": 5, "fanout_dispatch_faults_total": 2,
+		"fanout_redis_call_duration_seconds": 1,
 	} {
 		if series[name] != want {
 			t.Errorf("%s has %d series, want %d", name, series[name], want)
