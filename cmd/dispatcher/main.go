@@ -22,9 +22,14 @@ type cli struct {
 
 func main() {
 	var c cli
-	kctx := kong.Parse(&c, boot.Options(
+	k := kong.Must(&c, append(boot.Options(
 		"dispatcher sends fanout's deliveries: it leases what is due, posts it signed, and settles what came of it.\n\n"+
-			"Example: dispatcher --redis-addr=127.0.0.1:6379 --slots=200", "127.0.0.1:9090")...)
+			"Example: dispatcher --redis-addr=127.0.0.1:6379 --slots=200", "127.0.0.1:9090"), kong.Name("dispatcher"))...)
+	kctx, err := k.Parse(os.Args[1:])
+	if err != nil {
+		k.Errorf("%s\nRun %q to see what it takes.", err, "dispatcher --help")
+		os.Exit(2)
+	}
 	kctx.FatalIfErrorf(c.run(context.Background()))
 }
 

@@ -17,6 +17,7 @@ type resealCmd struct {
 	Redis   boot.Redis   `embed:"" prefix:"redis-"`
 	Secrets boot.Secrets `embed:"" prefix:"secrets-"`
 	Log     boot.Log     `embed:"" prefix:"log-"`
+	Output  string       `default:"table" enum:"table,json" help:"table, which is a line of figures, or json." short:"o"`
 }
 
 // Help is shown by `fanout reseal --help`.
@@ -46,7 +47,11 @@ func (c *resealCmd) Run(ctx context.Context) error {
 		}
 	})
 	if done.Seen() > 0 || err == nil {
-		fmt.Printf("resealed=%d already=%d unreadable=%d\n", done.Sealed, done.Already, done.Unreadable)
+		format := "resealed=%d already=%d unreadable=%d\n"
+		if c.Output == "json" {
+			format = `{"resealed": %d, "already": %d, "unreadable": %d}` + "\n"
+		}
+		fmt.Printf(format, done.Sealed, done.Already, done.Unreadable)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("interrupted; run it again for the rest: %w", context.Cause(ctx))

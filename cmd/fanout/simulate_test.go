@@ -101,3 +101,21 @@ func TestSimulateJSON(t *testing.T) {
 		t.Error("the same seed gave another document")
 	}
 }
+
+// What cannot be meant is told in a sentence, with the help to read, as code 2.
+func TestCommandLinesThatAreNotUnderstood(t *testing.T) {
+	t.Parallel()
+	for line, says := range map[string]string{
+		"":                                 "say what to do: serve, dev, ",
+		"subscriber ls":                    `there is no command "subscriber" (did you mean "subscribers"?)`,
+		"serve --grace=5s":                 `Run "fanout serve --help"`,
+		"simulate calm --duration=1d":      `"1d" is no duration: the units are ms, s, m and h, so give 24h`,
+		"serve --admin-key=topsecret":      "set FANOUT_ADMIN_KEY, or put it into a file and give --admin-key-file",
+		"reseal --secrets-key=k:topsecret": "--secrets-key-file",
+	} {
+		code, out, errs := run(t, strings.Fields(line)...)
+		if code != 2 || out != "" || !strings.Contains(errs, says) || strings.Contains(errs, "topsecret") {
+			t.Errorf("%q: exit code %d\n%s%s", line, code, out, errs)
+		}
+	}
+}

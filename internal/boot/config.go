@@ -41,6 +41,7 @@ func Options(description, listen string) []kong.Option {
 	return []kong.Option{
 		kong.Description(description), kong.ShortUsageOnError(), kong.Configuration(loadYAML),
 		kong.Vars{"listen": listen, "version": Version()},
+		kong.WithBeforeApply(noSecretInSight),
 		kong.Exit(func(code int) {
 			if code == kongUsage {
 				code = 2
@@ -48,6 +49,20 @@ func Options(description, listen string) []kong.Option {
 			os.Exit(code) //nolint:revive // kong calls it for --help and for usage errors, from main
 		}),
 	}
+}
+
+// noSecretInSight refuses a secret on the command line, which every process of the
+// machine can read and many a tool writes down. Its flag is there for the variable and
+// the file of settings that it names.
+func noSecretInSight(ctx *kong.Context) error {
+	for _, p := range ctx.Path {
+		if p.Flag == nil || p.Resolved || !p.Flag.Tag.Has("secret") {
+			continue
+		}
+		return fmt.Errorf("--%s: a secret on the command line is seen by every user of the machine: set %s, or put it into a file and give --%[1]s-file",
+			p.Flag.Name, strings.Join(p.Flag.Envs, " or "))
+	}
+	return nil
 }
 
 // Classes are the configured classes with the age SLO of each. They are the only

@@ -167,6 +167,24 @@ func TestOnlyLoopback(t *testing.T) {
 	}
 }
 
+// A secret on the command line is seen by the whole machine; in a file of settings or a
+// variable it is at home.
+func TestNoSecretOnTheCommandLine(t *testing.T) { //nolint:paralleltest // it sets a variable
+	for _, flag := range []string{"--redis-password=topsecret", "--secrets-key=k1:topsecret"} {
+		_, err := parse(t, "", flag)
+		if err == nil || !strings.Contains(err.Error(), "-file") || !strings.Contains(err.Error(), "FANOUT_") || strings.Contains(err.Error(), "topsecret") {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+	if c, err := parse(t, "redis: {password: fromfile}"); err != nil || c.Redis.Password != "fromfile" {
+		t.Errorf("from a file: %v", err)
+	}
+	t.Setenv("FANOUT_REDIS_PASSWORD", "fromvariable")
+	if c, err := parse(t, ""); err != nil || c.Redis.Password != "fromvariable" {
+		t.Errorf("from a variable: %v", err)
+	}
+}
+
 // kong validates no value that comes from the environment: the rule must hold
 // there too.
 func TestAddresses(t *testing.T) {

@@ -89,7 +89,7 @@ func (l *Loopback) Bind(ctx context.Context) (net.Listener, error) {
 
 // Access says who may call the API.
 type Access struct {
-	AdminKey     string  `env:"FANOUT_ADMIN_KEY" help:"Key of the first admin, at least 32 characters, to make others with; better in the variable or in --admin-key-file, as other users see a command line." placeholder:"SECRET"`
+	AdminKey     string  `env:"FANOUT_ADMIN_KEY" help:"Key of the first admin, at least 32 characters, to make others with; given by the variable, in --config or by --admin-key-file, and refused on the command line, which other users see." secret:"true" placeholder:"SECRET"`
 	AdminKeyFile string  `env:"FANOUT_ADMIN_KEY_FILE" help:"File that holds it." placeholder:"FILE"`
 	KeyRate      float64 `default:"2000" env:"FANOUT_KEY_RATE" help:"Requests a second that this process takes of a key without a rate of its own, twice as many at once; 0 for no limit."`
 

@@ -23,7 +23,7 @@ type Redis struct {
 	Addr         []string      `default:"127.0.0.1:6379" env:"FANOUT_REDIS_ADDR" help:"host:port; several, by commas, are the seeds of a cluster."`
 	Cluster      bool          `env:"FANOUT_REDIS_CLUSTER" help:"It is a Redis Cluster."`
 	Username     string        `env:"FANOUT_REDIS_USERNAME" help:"ACL user."`
-	Password     string        `env:"FANOUT_REDIS_PASSWORD" help:"Password; better in the variable or in --redis-password-file, as other users see a command line." placeholder:"SECRET"`
+	Password     string        `env:"FANOUT_REDIS_PASSWORD" help:"Password; given by the variable, in --config or by --redis-password-file, and refused on the command line, which other users see." secret:"true" placeholder:"SECRET"`
 	PasswordFile string        `env:"FANOUT_REDIS_PASSWORD_FILE" help:"File that holds the password." placeholder:"FILE"`
 	TLS          bool          `env:"FANOUT_REDIS_TLS" help:"Connect by TLS, trusting the system's certificates (SSL_CERT_FILE replaces them)."`
 	Partitions   int           `default:"1" env:"FANOUT_REDIS_PARTITIONS" help:"Partitions of the state, fixed when it is first written: 1 for one Redis, 48 for a cluster."`

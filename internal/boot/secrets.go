@@ -8,7 +8,7 @@ import (
 
 // Secrets says by which keys the secrets of subscribers are sealed in Redis.
 type Secrets struct {
-	Key     string `env:"FANOUT_SECRETS_KEY" help:"Keys that seal subscribers' secrets in Redis, id:base64 of 32 bytes, the first for what is written; better in the variable or in --secrets-key-file, as other users see a command line." placeholder:"ID:KEY,..."`
+	Key     string `env:"FANOUT_SECRETS_KEY" help:"Keys that seal subscribers' secrets in Redis, id:base64 of 32 bytes, the first for what is written; given by the variable, in --config or by --secrets-key-file, and refused on the command line, which other users see." secret:"true" placeholder:"ID:KEY,..."`
 	KeyFile string `env:"FANOUT_SECRETS_KEY_FILE" help:"File that holds the keys, by commas or one a line." placeholder:"FILE"`
 
 	// InTheClear says that there is nothing to warn of: the demo's secrets are none.

@@ -99,7 +99,7 @@ func TestWrap(t *testing.T) {
 func TestWatchIsStopped(t *testing.T) {
 	t.Parallel()
 	for state, says := range map[string]string{
-		"running": "no longer watched; the redrive goes on by itself (running)", "awaiting_approval": "the redrive stays as it is (awaiting_approval)",
+		"running": "no longer watched; the redrive goes on by itself (running)", "awaiting_approval": "the redrive waits for a person (awaiting_approval)",
 	} {
 		api := answering(t, 200, "application/json", `{"id":"rdv_1","state":"`+state+`"}`)
 		l := start(t, "redrive", "watch", "rdv_1", "--interval=100ms", "--api="+api)

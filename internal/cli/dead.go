@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -21,10 +22,10 @@ type deadCmd struct {
 // selection are the flags that choose dead letters.
 type selection struct {
 	Subscriber subscriberID `help:"Only those of this subscriber." placeholder:"ID"`
-	Class      string       `help:"Only those of subscribers of this class."`
+	Class      string       `help:"Only those of subscribers of this class." placeholder:"CLASS"`
 	Outcome    string       `help:"Only those whose last attempt came to this, such as timeout." placeholder:"OUTCOME"`
 	DiedOf     string       `help:"Only those that died for this, such as exhausted." placeholder:"OUTCOME"`
-	Type       string       `help:"Only those of events of exactly this type."`
+	Type       string       `help:"Only those of events of exactly this type." placeholder:"TYPE"`
 	Since      moment       `help:"Only those that died since then: how long ago, such as 2h, or a time in RFC 3339." placeholder:"WHEN"`
 	Until      moment       `help:"Only those that died before then, likewise." placeholder:"WHEN"`
 }
@@ -107,7 +108,7 @@ func deadRows(t *table, d client.DeadLetterEvidence, now time.Time) {
 	t.maybe("shipment", d.Event.ShipmentID)
 	t.maybe("occurred", d.Event.OccurredAt)
 	if d.Subscriber != nil {
-		t.row("subscriber now", fmt.Sprintf("%s at %s, class %s", oneLine(d.Subscriber.Name, 40), endpointOf(d.Subscriber.URL), d.Subscriber.Class))
+		t.row("subscriber now", strings.TrimSpace(oneLine(d.Subscriber.Name, 40)+" at "+endpointOf(d.Subscriber.URL))+", class "+d.Subscriber.Class)
 	} else {
 		t.row("subscriber now", "deleted")
 	}

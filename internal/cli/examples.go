@@ -1,6 +1,11 @@
 package cli
 
-import "strings"
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // shownExamples are what each command's --help shows; a test parses each of them.
 var shownExamples = map[string]string{
@@ -9,7 +14,7 @@ fanout subscribers ls --account=acme --all -o json | jq -r '.data[].url'`,
 	"subscribers show": `fanout subscribers show sub_01K8Z5`,
 	"subscribers create": `fanout subscribers create --url=https://example.com/hook --types='shipment.*'
 fanout subscribers create --url=https://example.com/hook --types=shipment.delivered --attribute='carrier=dhl|ups' --policy=max_attempts=5,attempt_timeout=5s
-fanout subscribers create --file=subscriber.json -o json | jq -r .secret > secret.txt`,
+echo '{"url": "https://example.com/hook", "headers": {"X-Shop": "7"}}' | fanout subscribers create --file=- -o json | jq -r .secret > secret.txt`,
 	"subscribers patch": `fanout subscribers patch sub_01K8Z5 --url=https://example.com/new
 fanout subscribers patch sub_01K8Z5 --policy=max_in_flight=4 --classify=404=retry --reason='a slow week'`,
 	"subscribers rm": `fanout subscribers rm sub_01K8Z5
@@ -25,10 +30,10 @@ fanout subscribers schedule sub_01K8Z5 --attempts=5`,
 	"subscribers stats": `fanout subscribers stats sub_01K8Z5 -o json`,
 	"events show":       `fanout events show evt_01K8Z5`,
 	"events post": `fanout events post --type=shipment.delivered --shipment=shp_1 --attribute=carrier=dhl
-fanout events post --file=event.json
+head -1 examples/shipments.ndjson | fanout events post --file=-
 echo '{"signed_by": "reception"}' | fanout events post --id=evt_1 --occurred-at=2026-03-01T09:30:00Z --type=shipment.delivered --shipment=shp_1 --data=-`,
-	"events batch": `fanout events batch shipments.ndjson
-zcat shipments.ndjson.gz | fanout events batch -o json`,
+	"events batch": `fanout events batch examples/shipments.ndjson
+cat examples/shipments.ndjson | fanout events batch -o json | jq -c '.results[] | select(.problem)'`,
 	"deliveries ls": `fanout deliveries ls --event=evt_01K8Z5
 fanout deliveries ls --subscriber=sub_01K8Z5 --state=scheduled --limit=20`,
 	"deliveries show":   `fanout deliveries show dlv_0a1b`,
@@ -71,12 +76,26 @@ fanout listen --register=shipment.delivered --fail=30% --slow=2s
 fanout listen --addr=127.0.0.1:8089 --secret-file=secret.txt --status=503 --retry-after=10s`,
 }
 
-// examplesOf is what a command's help adds to its flags; its path begins with the
+// sampleIDs are the ids in the examples, which nobody has.
+var sampleIDs = regexp.MustCompile(`\b(?:sub|evt|rdv|key)_01K8Z5\b|\bdlv_0a1[bc]\b`)
+
+// helpOf is what a command's help adds to its flags; its path begins with the
 // program's name.
-func examplesOf(path string) string {
+func helpOf(path string) string {
 	text, ok := shownExamples[strings.TrimPrefix(path, "fanout ")]
 	if !ok {
 		return ""
 	}
-	return "Examples:\n\n  " + strings.ReplaceAll(text, "\n", "\n  ")
+	said := []string{"Examples:", "  " + strings.ReplaceAll(text, "\n", "\n  ")}
+	var told []string
+	for _, id := range sampleIDs.FindAllString(text, -1) {
+		if k, known := kindOf(id); known && !slices.Contains(told, k.prefix) {
+			told = append(told, k.prefix)
+			said = append(said, fmt.Sprintf("%s stands for the id of %s of yours: %s.", id, k.a, k.finds))
+		}
+	}
+	return strings.Join(append(said, exitCodes), "\n\n")
 }
+
+// exitCodes are those of all commands.
+const exitCodes = "Exit codes: 0 done, 1 failed, 2 not understood, 3 the service is away or unwell."

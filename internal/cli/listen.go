@@ -17,7 +17,7 @@ import (
 // listenCmd is an endpoint to look through.
 type listenCmd struct {
 	Addr       string   `default:"127.0.0.1:0" help:"Loopback address to listen on; default any free port of 127.0.0.1." placeholder:"IP:PORT"`
-	Register   []string `help:"Register this receiver as a subscriber of these types, and delete that at the end." placeholder:"TYPE,..."`
+	Register   []string `help:"Register this receiver as a subscriber of these types, and delete that at the end." placeholder:"TYPE"`
 	URL        string   `help:"Where the service reaches this receiver, as through a tunnel; default its own address." name:"url" placeholder:"URL"`
 	Account    *string  `help:"Account of the subscriber that --register makes."`
 	SecretFile string   `help:"File with the signing secret to verify by; or set FANOUT_SECRET. --register has one made." placeholder:"FILE" type:"path"`

@@ -48,7 +48,7 @@ type received struct {
 	Times     int       `json:"times"` // that this id came, this one included
 	// By this machine's clock: since webhook-timestamp, which is made anew for each
 	// attempt and has whole seconds, and since what the event tells of happened.
-	Signed   *float64        `json:"signed_seconds_ago,omitempty"`
+	Signed   *int64          `json:"signed_seconds_ago,omitempty"`
 	Occurred *float64        `json:"occurred_seconds_ago,omitempty"`
 	Type     string          `json:"type,omitempty"`
 	EventID  string          `json:"event_id,omitempty"`
@@ -83,7 +83,7 @@ func (r *receiver) take(h http.Header, body []byte, a answer, now time.Time) {
 	one.Verified = one.Why == ""
 	one.Attempt, _ = strconv.Atoi(h.Get("Fanout-Attempt"))
 	if seconds, err := strconv.ParseInt(h.Get(webhook.HeaderTimestamp), 10, 64); err == nil {
-		one.Signed = new(now.Sub(time.Unix(seconds, 0)).Seconds())
+		one.Signed = new(now.Unix() - seconds)
 	}
 	var head struct {
 		Type     string `json:"type"`
@@ -173,7 +173,7 @@ func (r *receiver) print(one received, a answer) {
 func (one received) since() string {
 	text := ""
 	if one.Signed != nil {
-		text += "  signed " + roughly(*one.Signed)
+		text += "  signed " + roughly(float64(*one.Signed))
 	}
 	if one.Occurred != nil {
 		text += "  occurred " + roughly(*one.Occurred)

@@ -98,7 +98,7 @@ func redriveRows(t *table, r client.Redrive, now time.Time) {
 }
 
 func rateOf(r client.Redrive) string {
-	if r.RateLimit == 0 {
+	if r.RateLimit <= r.RatePerSecond { // none is known yet, or it is reached
 		return perSecond(r.RatePerSecond)
 	}
 	return fmt.Sprintf("%s, up to %s", perSecond(r.RatePerSecond), perSecond(r.RateLimit))

@@ -88,13 +88,17 @@ func (w *watcher) stopped(id string) error {
 	if w.state == "" {
 		return context.Canceled
 	}
-	goes := "the redrive goes on by itself"
+	goes, next := "the redrive goes on by itself", "Stop its release: fanout redrive pause "+id+" --reason=..."
 	switch w.state {
-	case client.RedriveAwaiting, client.RedrivePaused:
-		goes = "the redrive stays as it is"
+	case client.RedriveAwaiting:
+		goes, next = "the redrive waits for a person", "Let the others go: fanout redrive approve "+id+" --effect=..."
+	case client.RedrivePaused:
+		goes, next = "the redrive stays as it is", "Go on: fanout redrive resume "+id
+	case client.RedriveAborted:
+		goes, next = "what is out comes to its end", "See what came of it: fanout redrive show "+id
 	default:
 	}
-	return &failedError{fmt.Sprintf("no longer watched; %s (%s).\n  Watch it again: fanout redrive watch %s\n  Stop its release: fanout redrive pause %s --reason=...", goes, w.state, id, id)}
+	return &failedError{fmt.Sprintf("no longer watched; %s (%s).\n  Watch it again: fanout redrive watch %s\n  %s", goes, w.state, id, next)}
 }
 
 // seen is a look.
@@ -198,6 +202,9 @@ func barParts(v seen) []string {
 	r := v.Redrive
 	ended, all := progress(r)
 	said := []string{fmt.Sprintf("%d of %d", ended, all)}
+	if y := r.Tally; y != nil && !r.EndedAt.IsZero() {
+		said = append(said, fmt.Sprintf("%d delivered", y.Delivered))
+	}
 	if y := r.Tally; y != nil && y.Dead > 0 {
 		said = append(said, fmt.Sprintf("%d dead again", y.Dead))
 	}

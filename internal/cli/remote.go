@@ -21,7 +21,7 @@ import (
 type Remote struct {
 	API     string        `default:"http://127.0.0.1:8080" env:"FANOUT_API" help:"Address of the API; default ${default}." placeholder:"URL"`
 	KeyFile string        `help:"File with the key to show; or set FANOUT_KEY. None is needed by a server that has no keys." placeholder:"FILE" type:"path"`
-	Output  string        `default:"table" enum:"table,json" help:"table, or json: what the API answered, as one document." short:"o"`
+	Output  string        `default:"table" enum:"table,json" help:"table, or json: what the API answered, as one document; from tail, listen and watch a line for each thing." short:"o"`
 	Timeout time.Duration `default:"30s" help:"Bound of each call of the API, with all its attempts."`
 	Reason  string        `help:"Why, for the audit; sent with what changes something." placeholder:"TEXT"`
 }

@@ -31,7 +31,7 @@ func newParser(r *root, out, errs io.Writer, exit func(int)) *kong.Kong {
 	k := kong.Must(r, kong.Name("fanout"), kong.Description("Talk to a fanout service over its API."),
 		kong.Writers(out, errs), kong.Exit(exit), kong.UsageOnError(), Readers())
 	for _, leaf := range k.Model.Leaves(false) {
-		leaf.Detail = examplesOf(leaf.FullPath())
+		leaf.Detail = helpOf(leaf.FullPath())
 	}
 	return k
 }

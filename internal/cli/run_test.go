@@ -26,8 +26,8 @@ func TestExamplesAreUnderstood(t *testing.T) {
 	t.Parallel()
 	seen := 0
 	for _, leaf := range leaves(t) {
-		if examplesOf(leaf.FullPath()) == "" {
-			t.Errorf("%s has no example", leaf.FullPath())
+		if help := helpOf(leaf.FullPath()); help == "" || !strings.HasSuffix(help, exitCodes) {
+			t.Errorf("%s has no example, or no exit codes:\n%s", leaf.FullPath(), help)
 		}
 	}
 	for name, text := range shownExamples {
@@ -66,6 +66,27 @@ func shellWords(line string) []string {
 		words = append(words, strings.ReplaceAll(m, "'", ""))
 	}
 	return words
+}
+
+// What an example reads is there, and its ids are told to be examples.
+func TestExamplesCanBeCopied(t *testing.T) {
+	t.Parallel()
+	for name, text := range shownExamples {
+		for _, file := range regexp.MustCompile(`examples/\S+`).FindAllString(text, -1) {
+			if _, err := os.Stat("../../" + file); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for _, id := range regexp.MustCompile(`\b(?:sub|evt|rdv|key|dlv)_\w+`).FindAllString(text, -1) {
+			if !strings.Contains(text, "--id="+id) && !sampleIDs.MatchString(id) {
+				t.Errorf("%s: %s is not told to be an example", name, id)
+			}
+		}
+	}
+	if help := helpOf("fanout redrive start"); !strings.Contains(help, "sub_01K8Z5 stands for the id of a subscriber of yours: fanout subscribers ls lists them") ||
+		strings.Count(help, "stands for") != 2 {
+		t.Error(help)
+	}
 }
 
 func TestKnowsItsCommandsWhereverTheFlagsStand(t *testing.T) {

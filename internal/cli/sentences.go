@@ -48,7 +48,7 @@ func (f facts) where(now time.Time) string {
 	case client.Delivered:
 		return fmt.Sprintf("%s and delivered %s, at attempt %d.", accepted, when(d.EndedAt, now), d.Attempts)
 	case client.Dead:
-		return fmt.Sprintf("%s and is dead since %s: %s.", accepted, when(d.EndedAt, now), f.death())
+		return fmt.Sprintf("%s and died %s: %s.", accepted, when(d.EndedAt, now), f.death())
 	case client.Cancelled:
 		return fmt.Sprintf("%s and cancelled %s, after %s.", accepted, when(d.EndedAt, now), count(d.Attempts, "attempt", "attempts"))
 	case client.Leased:

@@ -104,6 +104,28 @@ func TestSubscribersEventsAndDeliveries(t *testing.T) {
 	}
 }
 
+// One that was never sent has nothing to show of its attempts, and says so in a line.
+func TestDeadWithoutAnAttempt(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	made := s.subscriber(http.StatusOK, "--types=*", "--policy=max_held=1", "--paused")
+	s.ok("trigger", "shipment.created", "--count=2")
+	var dead struct{ Data []client.DeadLetter }
+	until(t, "the second is dead", func() bool {
+		s.read(&dead, "dead", "ls", "--subscriber="+made.ID, "--died-of=held_full")
+		return len(dead.Data) == 1
+	})
+	r := s.ok("dead", "show", dead.Data[0].Delivery.ID)
+	for part := range strings.SplitSeq(r.out, "\n\n") {
+		if lines := strings.Split(strings.TrimSpace(part), "\n"); len(lines) < 2 && strings.HasSuffix(lines[0], ":") {
+			t.Errorf("an empty section: %q", part)
+		}
+	}
+	if !strings.Contains(r.out, "It was never sent: there are no attempts") || strings.Contains(r.out, "what held for") || !strings.Contains(r.out, "payload (") {
+		t.Error(r.out)
+	}
+}
+
 // A delivery that waits can be made due and given up.
 func TestRetryAndCancel(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ type draft struct {
 	URL        *string           `help:"Where its webhooks go." name:"url"`
 	Name       *string           `help:"A name for people."`
 	Class      *string           `help:"One of the server's classes."`
-	Types      []string          `help:"Event types: shipment.delivered, shipment.* or *." placeholder:"TYPE,..."`
+	Types      []string          `help:"Event types: shipment.delivered, shipment.* or *." placeholder:"TYPE"`
 	Attribute  map[string]string `help:"Only events with this attribute; values that may be are parted by a bar: carrier=dhl|ups." mapsep:"none" placeholder:"NAME=VALUE"`
 	Policy     map[string]string `help:"A field of the policy: max_attempts=5, attempt_timeout=10s." mapsep:"," placeholder:"FIELD=VALUE"`
 	Classify   map[string]string `help:"What a status leads to: 404=retry, 500=dead." mapsep:"," placeholder:"STATUS=KIND"`
