@@ -66,8 +66,8 @@ type NewKey struct {
 	RatePerSecond float64
 }
 
-// check returns a *fault.Invalid that names all that is wrong, or nil.
-func (n NewKey) check(now time.Time) error {
+// Check returns a *fault.Invalid that names all that is wrong, or nil.
+func (n NewKey) Check(now time.Time) error {
 	var bad fault.List
 	badName(&bad, n.Name)
 	if !n.Role.Valid() {

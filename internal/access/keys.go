@@ -38,7 +38,7 @@ type Keys struct {
 // key may exist all the same, and nobody knows its token.
 func (k *Keys) Create(ctx context.Context, n NewKey, by string) (Key, string, error) {
 	now := k.now().UTC().Truncate(time.Millisecond)
-	if err := n.check(now); err != nil {
+	if err := n.Check(now); err != nil {
 		return Key{}, "", err
 	}
 	id, err := newKeyID(now)

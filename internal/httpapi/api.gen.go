@@ -704,7 +704,7 @@ type EventInput struct {
 	// Examples: evt_dhl_00340434161094042557_delivered
 	ID *string `json:"id,omitempty"`
 
-	// OccurredAt When it happened, RFC 3339, in the years 0001 to 9999; the offset is kept as you send it.
+	// OccurredAt When it happened, RFC 3339 with an upper-case T and Z and no leap second, in the years 0001 to 9999. Receivers get it as you send it, offset and all.
 	//
 	// Examples: 2026-11-30T14:03:22+01:00
 	OccurredAt string `json:"occurred_at"`
@@ -714,7 +714,10 @@ type EventInput struct {
 	// Examples: shp_8842017
 	ShipmentID string `json:"shipment_id"`
 
-	// Type Dotted words of a-z 0-9 _ -, from the general to the particular.
+	// Type Dotted words of a-z 0-9 _ -, from the general to the particular. Types that begin with
+	// `fanout.` are reserved: receivers take those for fanout's own, such as the test
+	// event's `fanout.test`, and drop them.
+	//
 	//
 	// Examples: shipment.delivered
 	Type EventType `json:"type"`
@@ -2598,8 +2601,9 @@ type DeleteSubscriberParams struct {
 	Wait *Wait `form:"wait,omitempty" json:"wait,omitempty"`
 
 	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
-	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
-	// subscriber that is not there is a 404 whatever stands here.
+	// current one. `*` is any version. Any other tag is a 412, a weak one (`W/"3"`) too, and what
+	// is no tag (`3` without its quotes) a 400. A subscriber that is not there is a 404
+	// whatever tag stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 
 	// FanoutReason Why, for the audit, in at most 200 printable characters.
@@ -2609,8 +2613,9 @@ type DeleteSubscriberParams struct {
 // PatchSubscriberParams defines parameters for PatchSubscriber.
 type PatchSubscriberParams struct {
 	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
-	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
-	// subscriber that is not there is a 404 whatever stands here.
+	// current one. `*` is any version. Any other tag is a 412, a weak one (`W/"3"`) too, and what
+	// is no tag (`3` without its quotes) a 400. A subscriber that is not there is a 404
+	// whatever tag stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 
 	// FanoutReason Why, for the audit, in at most 200 printable characters.
@@ -2620,8 +2625,9 @@ type PatchSubscriberParams struct {
 // PauseSubscriberParams defines parameters for PauseSubscriber.
 type PauseSubscriberParams struct {
 	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
-	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
-	// subscriber that is not there is a 404 whatever stands here.
+	// current one. `*` is any version. Any other tag is a 412, a weak one (`W/"3"`) too, and what
+	// is no tag (`3` without its quotes) a 400. A subscriber that is not there is a 404
+	// whatever tag stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 
 	// FanoutReason Why, for the audit, in at most 200 printable characters.
@@ -2631,8 +2637,9 @@ type PauseSubscriberParams struct {
 // ResumeSubscriberParams defines parameters for ResumeSubscriber.
 type ResumeSubscriberParams struct {
 	// IfMatch The `ETag` that the change is based on, or a list of them, of which one must be the
-	// current one. `*` is any version. Anything else is a 412, a weak tag (`W/"3"`) too. A
-	// subscriber that is not there is a 404 whatever stands here.
+	// current one. `*` is any version. Any other tag is a 412, a weak one (`W/"3"`) too, and what
+	// is no tag (`3` without its quotes) a 400. A subscriber that is not there is a 404
+	// whatever tag stands here.
 	IfMatch IfMatch `json:"If-Match,omitempty,omitzero"`
 
 	// FanoutReason Why, for the audit, in at most 200 printable characters.

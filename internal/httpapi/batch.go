@@ -117,8 +117,10 @@ func readBatch(r *http.Request) ([]jsontext.Value, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case events == nil:
+		return nil, invalid("/events", "is missing; send 1 to 1000 events")
 	case len(events) == 0:
-		return nil, invalid("/events", "is required; send 1 to 1000 events")
+		return nil, invalid("/events", "is empty; send 1 to 1000 events")
 	case len(events) > maxBatchEvents:
 		return nil, invalid("/events", fmt.Sprintf("must have 1 to %d events, has %d; send the rest in another batch", maxBatchEvents, len(events)))
 	}
@@ -153,6 +155,7 @@ func splitBatch(body []byte) (events []jsontext.Value, err error) {
 		if _, err := dec.ReadToken(); err != nil {
 			return nil, malformed(err)
 		}
+		events = []jsontext.Value{} // there, if empty
 		for dec.PeekKind() != ']' {
 			v, err := dec.ReadValue()
 			if err != nil {
@@ -177,7 +180,7 @@ func readItem(raw jsontext.Value) (ingest.Post, error) {
 		return ingest.Post{}, badField("", "is "+got(kind)+"; send an object")
 	}
 	var in EventInput
-	if err := decodeText(raw, &in); err != nil {
+	if _, err := decodeText(raw, &in, nil, func() error { return checkPost(in) }); err != nil {
 		return ingest.Post{}, err
 	}
 	return postOf(in)

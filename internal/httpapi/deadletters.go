@@ -9,10 +9,12 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/fault"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
@@ -148,7 +150,11 @@ func payloadView(b []byte) SentPayload {
 func (s *server) DiscardDeadLetters(w http.ResponseWriter, r *http.Request, _ DiscardDeadLettersParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in DiscardInput
-		if err := decode(r, &in); err != nil {
+		rules := func() error {
+			_, err := discardable(in)
+			return err
+		}
+		if err := decode(r, &in, rules); err != nil {
 			return err
 		}
 		ids, err := discardable(in)
@@ -179,28 +185,32 @@ func (s *server) DiscardDeadLetters(w http.ResponseWriter, r *http.Request, _ Di
 
 // discardable are the ids that are to be forgotten, each once.
 func discardable(in DiscardInput) ([]string, error) {
+	var bad fault.List
 	switch {
 	case in.Reason == "":
-		return nil, invalid("/reason", "is required; say why, for the audit")
+		bad.Addf("/reason", "is missing or empty; say why, for the audit")
 	case unusableReason(in.Reason) != "":
-		return nil, invalid("/reason", unusableReason(in.Reason))
+		bad.Addf("/reason", "%s", unusableReason(in.Reason))
+	}
+	switch {
 	case len(in.Ids) == 0:
-		return nil, invalid("/ids", "is required; name 1 to 1000 deliveries")
+		bad.Addf("/ids", "is missing or empty; name 1 to %d deliveries", maxDiscard)
 	case len(in.Ids) > maxDiscard:
-		return nil, invalid("/ids", fmt.Sprintf("must have at most %d, has %d; name the rest in another request", maxDiscard, len(in.Ids)))
+		bad.Addf("/ids", "must have at most %d, has %d; name the rest in another request", maxDiscard, len(in.Ids))
+		return nil, bad.Err("discard")
 	}
 	var ids []string
 	seen := map[string]bool{}
 	for i, id := range in.Ids {
 		if _, err := delivery.IDHash16(id); err != nil {
-			return nil, invalid(fmt.Sprintf("/ids/%d", i), "is not the id of a delivery")
+			bad.Addf(fmt.Sprintf("/ids/%d", i), "is not the id of a delivery")
 		}
 		if !seen[id] {
 			ids = append(ids, id)
 		}
 		seen[id] = true
 	}
-	return ids, nil
+	return ids, bad.Err("discard")
 }
 
 func discardWord(r schedule.ClaimResult) DiscardResultResult {
@@ -268,7 +278,8 @@ func (s *server) wantedOf(r *http.Request, p ListDeadLettersParams) (*wanted, er
 		return nil, badParameter(ProblemCodeInvalidParameter, "type", "must be the type of an event, such as shipment.delivered; leave it out for all")
 	}
 	for name, at := range map[string]*time.Time{"since": &f.since, "until": &f.until} {
-		if q.Has(name) && at.UnmarshalText([]byte(q.Get(name))) != nil {
+		// RFC 3339 has t and z too.
+		if q.Has(name) && at.UnmarshalText([]byte(strings.ToUpper(q.Get(name)))) != nil {
 			return nil, badParameter(ProblemCodeInvalidParameter, name, `must be a time in RFC 3339, such as 2026-11-30T13:00:00Z; write + as %2B`)
 		}
 	}

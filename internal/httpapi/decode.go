@@ -30,18 +30,29 @@ const verbatim = "data"
 // dropped, guessed or repaired. The decoder is the one that the Go project is
 // making into encoding/json/v2: unlike v1 it matches names by case and says
 // where in the body an error is.
-func decode(r *http.Request, v any) error {
+//
+// rules, which may be nil, says what is wrong with v by the rules of whoever it is for.
+// It is asked only about a body that has something wrong by its types, with as much in v
+// as could be read: so that one answer tells all there is to mend.
+func decode(r *http.Request, v any, rules func() error) error {
+	_, err := decodeRemoving(r, v, nil, rules)
+	return err
+}
+
+// decodeRemoving is decode for a change, in which a null at one of the pointers takes
+// away what is there. It returns those that had one.
+func decodeRemoving(r *http.Request, v any, removes map[string]bool, rules func() error) (removed []string, err error) {
 	if err := jsonOnly(r); err != nil {
-		return err
+		return nil, err
 	}
 	body, err := readAll(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := readable(body); err != nil {
-		return err
+		return nil, err
 	}
-	return decodeText(body, v)
+	return decodeText(body, v, removes, rules)
 }
 
 // decodeOptional is decode for a request that may come without a body. Whether it has
@@ -55,21 +66,27 @@ func decodeOptional(r *http.Request, v any) error {
 		io.Reader
 		io.Closer
 	}{first, r.Body}
-	return decode(r, v)
+	return decode(r, v, nil)
 }
 
 // decodeText reads one object, of which readable has nothing to say.
-func decodeText(text []byte, v any) error {
-	if err := inspect(text); err != nil {
-		return err
-	}
-	// Repeated names were refused by inspect, but for those that are allowed.
-	err := json.Unmarshal(text, v, json.RejectUnknownMembers(true),
-		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+func decodeText(text []byte, v any, removes map[string]bool, rules func() error) (removed []string, err error) {
+	bad, removed, err := inspect(text, removes)
 	if err != nil {
-		return unusable(err)
+		return nil, err
 	}
-	return nil
+	unfit, err := fit(text, v)
+	if err != nil {
+		return nil, err
+	}
+	if bad = append(bad, unfit...); len(bad) == 0 {
+		return removed, nil
+	}
+	f := fail(ProblemCodeInvalidField, "A field cannot be used; see errors.")
+	if f.fields = bad; rules != nil {
+		f.fields = append(f.fields, besides(bad, rules())...)
+	}
+	return nil, f
 }
 
 // jsonOnly refuses a body that does not say that it is JSON. Besides being
@@ -106,22 +123,17 @@ func readAll(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// unusable says which field of well-formed JSON does not fit, and what would. It
-// never repeats a value: it may be a secret.
-func unusable(err error) error {
-	var semantic *json.SemanticError
-	if !errors.As(err, &semantic) {
-		return malformed(err)
-	}
-	pointer := string(semantic.JSONPointer)
+// unusable says why a field of well-formed JSON does not fit, and what would. It never
+// repeats a value: it may be a secret.
+func unusable(err *json.SemanticError) string {
 	if errors.Is(err, json.ErrUnknownName) {
-		return badField(pointer, "is not a field of this request; check its spelling, or leave it out")
+		return "is not a field of this request; check its spelling, or leave it out"
 	}
-	wanted, is := want(semantic.GoType), got(semantic.JSONKind)
-	if is == "" || semantic.Err != nil { // the kind fits, its content does not
-		return badField(pointer, "must be "+wanted)
+	wanted, is := want(err.GoType), got(err.JSONKind)
+	if is == "" || err.Err != nil { // the kind fits, its content does not
+		return "must be " + wanted
 	}
-	return badField(pointer, fmt.Sprintf("must be %s, is %s", wanted, is))
+	return fmt.Sprintf("must be %s, is %s", wanted, is)
 }
 
 // want names what a Go type takes.
@@ -133,7 +145,7 @@ func want(t reflect.Type) string {
 		return `a duration such as "10s" or "1h30m"`
 	}
 	if t == reflect.TypeFor[time.Time]() {
-		return `a time in RFC 3339, such as "2027-03-01T00:00:00Z"`
+		return `a time in RFC 3339 with an upper-case T and Z, such as "2027-03-01T00:00:00Z"`
 	}
 	switch t.Kind() { //nolint:exhaustive // the rest is in no request
 	case reflect.Pointer:

@@ -34,6 +34,8 @@ type Ingest interface {
 // subscriber.ErrUnreadable, schedule.ErrFull and schedule.ErrUnavailable.
 type Subscribers interface {
 	SubscriberReads
+	// Check MUST find what Create would find wrong with a draft, or Patch with one over cur.
+	Check(d subscriber.Draft, cur *subscriber.Subscriber) error
 	// Create MUST return the subscriber with its first secret.
 	Create(ctx context.Context, d subscriber.Draft) (subscriber.Subscriber, error)
 	// Patch MUST change the subscriber only at ifVersion, or at any if that is -1.

@@ -33,7 +33,7 @@ func (s *server) PostEvent(w http.ResponseWriter, r *http.Request) {
 
 func (s *server) postEvent(w http.ResponseWriter, r *http.Request) error {
 	var in EventInput
-	if err := decode(r, &in); err != nil {
+	if err := decode(r, &in, func() error { return checkPost(in) }); err != nil {
 		return err
 	}
 	p, err := postOf(in)
@@ -64,10 +64,19 @@ func postOf(in EventInput) (ingest.Post, error) {
 		if p.ID = *in.ID; p.ID == "" {
 			// To ingest an empty id means none, and a producer that sends one
 			// believes that its posts can be repeated.
-			return ingest.Post{}, badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id")
+			return p, with(badField("/id", "is empty; send 1 to 64 characters, or leave it out to be given an id"), p.Check())
 		}
 	}
 	return p, nil
+}
+
+// checkPost is what is wrong with an event as far as it could be read.
+func checkPost(in EventInput) error {
+	p, err := postOf(in)
+	if err != nil {
+		return err
+	}
+	return p.Check() //nolint:wrapcheck // besides looks at it
 }
 
 func receiptView(receipt ingest.Receipt) EventReceipt {

@@ -23,21 +23,40 @@ func readable(body []byte) error {
 }
 
 // inspect walks a text once before it is decoded: depth, syntax, one object and
-// nothing after it, and no repeated name or null outside of data.
-func inspect(text []byte) error {
+// nothing after it, and no repeated name or null outside of data. What is wrong with
+// single fields is gathered; what is no JSON ends it. removes are the pointers at which
+// a null takes something away, and which of these had one is the last result.
+func inspect(text []byte, removes map[string]bool) (bad []FieldProblem, removed []string, err error) {
 	if at := tooDeep(text); at >= 0 {
-		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", maxDepth, at)
+		return nil, nil, fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", maxDepth, at)
 	}
 	// Invalid UTF-8 is allowed from here on because it now means an escaped half of
 	// a surrogate pair. Those bytes are ASCII: in data they are kept as they are.
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err := object(dec, text, "a JSON object"); err != nil {
-		return err
+		return nil, nil, err
 	}
-	if err := walk(dec); err != nil {
-		return err
+	w := walker{dec: dec, removes: removes}
+	if err := w.walk(); err != nil {
+		return nil, nil, err
 	}
-	return nothingAfter(dec)
+	return w.bad, w.removed, nothingAfter(dec)
+}
+
+// walker reads a body token by token.
+type walker struct {
+	dec     *jsontext.Decoder
+	removes map[string]bool
+	bad     []FieldProblem
+	removed []string
+}
+
+// fault notes what is wrong with the field that was just read.
+func (w *walker) fault(detail string) {
+	if len(w.bad) < maxErrors {
+		pointer := string(w.dec.StackPointer())
+		w.bad = append(w.bad, FieldProblem{Pointer: &pointer, Detail: detail})
+	}
 }
 
 // object says what a text is that does not begin as an object. It is read first: only
@@ -77,16 +96,16 @@ func byteOrderMark(body []byte) error {
 
 // walk reads one object or array and what is in it; it cannot go deeper than
 // tooDeep allows.
-func walk(dec *jsontext.Decoder) error {
-	open, err := dec.ReadToken()
+func (w *walker) walk() error {
+	open, err := w.dec.ReadToken()
 	if err != nil {
 		return malformed(err)
 	}
 	object := open.Kind() == '{'
 	var seen names
-	for dec.PeekKind() != '}' && dec.PeekKind() != ']' {
+	for w.dec.PeekKind() != '}' && w.dec.PeekKind() != ']' {
 		if object {
-			skip, err := walkName(dec, &seen)
+			skip, err := w.name(&seen)
 			if err != nil {
 				return err
 			}
@@ -94,61 +113,69 @@ func walk(dec *jsontext.Decoder) error {
 				continue
 			}
 		}
-		if err := walkValue(dec); err != nil {
+		if err := w.value(); err != nil {
 			return err
 		}
 	}
-	_, err = dec.ReadToken()
+	_, err = w.dec.ReadToken()
 	return malformed(err)
 }
 
-// walkName reads a member's name, and its value too if that is not to be looked
-// into.
-func walkName(dec *jsontext.Decoder, seen *names) (skip bool, err error) {
-	name, err := text(dec)
+// name reads a member's name, and its value too if that is not to be looked into.
+func (w *walker) name(seen *names) (skip bool, err error) {
+	raw, err := w.dec.ReadValue()
 	if err != nil {
-		return false, err
+		return false, malformed(err)
 	}
-	if !seen.add(name) {
-		return false, badField(string(dec.StackPointer()), "is given twice; send it once")
+	name, whole := unquote(raw)
+	switch {
+	case !whole:
+		w.fault(halfCharacter)
+	case !seen.add(name):
+		w.fault("is given twice; send it once")
 	}
-	if name != verbatim || dec.StackDepth() != 1 {
+	if name != verbatim || w.dec.StackDepth() != 1 {
 		return false, nil
 	}
-	_, err = dec.ReadValue()
+	_, err = w.dec.ReadValue()
 	return true, malformed(err)
 }
 
-func walkValue(dec *jsontext.Decoder) error {
-	switch dec.PeekKind() {
+func (w *walker) value() error {
+	switch w.dec.PeekKind() {
 	case '{', '[':
-		return walk(dec)
+		return w.walk()
 	case '"':
-		raw, err := dec.ReadValue()
+		raw, err := w.dec.ReadValue()
 		if err != nil {
 			return malformed(err)
 		}
-		if !bytes.Contains(raw, []byte(`\u`)) { // the rule; what the string says is nothing to us
-			return nil
+		// The rule is no escape at all; what the string says is nothing to us.
+		if bytes.Contains(raw, []byte(`\u`)) {
+			if _, whole := unquote(raw); !whole {
+				w.fault(halfCharacter)
+			}
 		}
-		_, err = unquote(dec, raw)
-		return err
+		return nil
 	case 'n':
-		if _, err := dec.ReadToken(); err != nil {
+		if _, err := w.dec.ReadToken(); err != nil {
 			return malformed(err)
 		}
-		if pointer := string(dec.StackPointer()); !nullable(pointer) {
-			return badField(pointer, "is null; leave it out, or send a value")
+		switch pointer := string(w.dec.StackPointer()); {
+		case w.removes[pointer]:
+			w.removed = append(w.removed, pointer)
+		case !nullable(pointer):
+			w.fault("is null; leave it out, or send a value")
 		}
 		return nil
 	default:
-		_, err := dec.ReadToken()
+		_, err := w.dec.ReadToken()
 		return malformed(err)
 	}
 }
 
-// nullable says whether a null means something: only that a header of a subscriber's
-// own is to go.
+// nullable says whether a null means something in any request: only that a header of a
+// subscriber's own is to go.
 func nullable(pointer string) bool {
 	name, is := strings.CutPrefix(pointer, "/headers/")
 	return is && !strings.Contains(name, "/")
@@ -191,20 +218,23 @@ func text(dec *jsontext.Decoder) (string, error) {
 	if err != nil {
 		return "", malformed(err)
 	}
-	return unquote(dec, raw)
+	name, whole := unquote(raw)
+	if !whole {
+		return "", badField(string(dec.StackPointer()), halfCharacter)
+	}
+	return name, nil
 }
 
-// unquote refuses half of a surrogate pair: decoded it would turn into another
-// character in silence.
-func unquote(dec *jsontext.Decoder, raw jsontext.Value) (string, error) {
+const halfCharacter = "holds half of a surrogate pair (\\ud800 to \\udfff); send whole characters"
+
+// unquote is not whole if there is half of a surrogate pair: decoded it would turn into
+// another character in silence.
+func unquote(raw jsontext.Value) (plain string, whole bool) {
 	if inner := raw[1 : len(raw)-1]; bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner), nil
+		return string(inner), true
 	}
-	plain, err := jsontext.AppendUnquote(nil, raw)
-	if err != nil {
-		return "", badField(string(dec.StackPointer()), "holds half of a surrogate pair (\\ud800 to \\udfff); send whole characters")
-	}
-	return string(plain), nil
+	out, err := jsontext.AppendUnquote(nil, raw)
+	return string(out), err == nil
 }
 
 // malformed is about text that is not JSON; nil stays nil.

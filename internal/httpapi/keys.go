@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/fanout/fanout/internal/access"
 )
@@ -20,14 +21,17 @@ func (s *server) CreateKey(w http.ResponseWriter, r *http.Request, _ CreateKeyPa
 			return noStore()
 		}
 		var in NewKey
-		if err := decode(r, &in); err != nil {
+		order := func() access.NewKey {
+			return access.NewKey{
+				Name: in.Name, Role: access.Role(in.Role), Account: in.Account,
+				ExpiresAt: in.ExpiresAt, RatePerSecond: in.RatePerSecond,
+			}
+		}
+		if err := decode(r, &in, func() error { return order().Check(time.Now()) }); err != nil {
 			return err
 		}
 		noteOf(r).repeat = repeatKey
-		key, token, err := s.deps.Keys.Create(r.Context(), access.NewKey{
-			Name: in.Name, Role: access.Role(in.Role), Account: in.Account,
-			ExpiresAt: in.ExpiresAt, RatePerSecond: in.RatePerSecond,
-		}, access.From(r.Context()).KeyID)
+		key, token, err := s.deps.Keys.Create(r.Context(), order(), access.From(r.Context()).KeyID)
 		if err != nil {
 			return fmt.Errorf("create key: %w", err)
 		}

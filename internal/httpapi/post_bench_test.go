@@ -112,7 +112,7 @@ func BenchmarkDecode(b *testing.B) {
 			for b.Loop() {
 				r.Body = io.NopCloser(bytes.NewReader([]byte(post)))
 				var in EventInput
-				if err := decode(r, &in); err != nil {
+				if err := decode(r, &in, nil); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -137,9 +137,7 @@ func judge(r *http.Request, err error) *failure {
 	switch {
 	case errors.As(err, &bad):
 		f := fail(ProblemCodeInvalidRequest, "Nothing was stored or changed; errors says what to correct.")
-		for _, e := range bad.Fields {
-			f.fields = append(f.fields, FieldProblem{Pointer: &e.Pointer, Detail: e.Detail})
-		}
+		f.fields = fieldsOf(bad)
 		return f
 	case errors.Is(err, subscriber.ErrUnreadable):
 		return fail(ProblemCodeInternal, "What is stored of a subscriber is sealed, and this server cannot open it: it lacks the key, "+

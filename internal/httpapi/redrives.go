@@ -32,7 +32,14 @@ func (s *server) CreateRedrive(w http.ResponseWriter, r *http.Request, p CreateR
 			return noRedrives()
 		}
 		var in RedriveInput
-		if err := decode(r, &in); err != nil {
+		rules := func() error {
+			order, err := orderOf(in)
+			if err != nil {
+				return err
+			}
+			return order.Check()
+		}
+		if err := decode(r, &in, rules); err != nil {
 			return err
 		}
 		order, err := orderOf(in)
@@ -74,9 +81,9 @@ func orderOf(in RedriveInput) (redrive.Order, error) {
 	}
 	switch {
 	case in.Filter == nil && len(in.Ids) == 0:
-		return o, invalid("/filter", "is required, or ids; {} is all dead letters")
+		return o, with(invalid("/filter", "is required, or ids; {} is all dead letters"), o.Check())
 	case in.Filter != nil && len(in.Ids) > 0:
-		return o, invalid("/filter", "cannot be given together with ids")
+		return o, with(invalid("/filter", "cannot be given together with ids"), o.Check())
 	}
 	return o, nil
 }
@@ -169,7 +176,7 @@ func (s *server) GetRedrive(w http.ResponseWriter, r *http.Request, id RedriveID
 func (s *server) ApproveRedrive(w http.ResponseWriter, r *http.Request, id RedriveID, _ ApproveRedriveParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in RedriveApproval
-		if err := decode(r, &in); err != nil {
+		if err := decode(r, &in, nil); err != nil {
 			return err
 		}
 		return s.steer(w, r, id, in.Effect, func(ctx context.Context, by string) (redrive.Cohort, error) {
@@ -182,7 +189,7 @@ func (s *server) ApproveRedrive(w http.ResponseWriter, r *http.Request, id Redri
 func (s *server) PauseRedrive(w http.ResponseWriter, r *http.Request, id RedriveID, _ PauseRedriveParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in RedriveStop
-		if err := decode(r, &in); err != nil {
+		if err := decode(r, &in, nil); err != nil {
 			return err
 		}
 		return s.steer(w, r, id, in.Reason, func(ctx context.Context, by string) (redrive.Cohort, error) {
@@ -205,7 +212,7 @@ func (s *server) ResumeRedrive(w http.ResponseWriter, r *http.Request, id Redriv
 func (s *server) AbortRedrive(w http.ResponseWriter, r *http.Request, id RedriveID, _ AbortRedriveParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in RedriveStop
-		if err := decode(r, &in); err != nil {
+		if err := decode(r, &in, nil); err != nil {
 			return err
 		}
 		return s.steer(w, r, id, in.Reason, func(ctx context.Context, by string) (redrive.Cohort, error) {

@@ -39,11 +39,11 @@ func (s *server) RetryDelivery(w http.ResponseWriter, r *http.Request, id Delive
 func (s *server) CancelDelivery(w http.ResponseWriter, r *http.Request, id DeliveryID, _ CancelDeliveryParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in CancelInput
-		if err := decode(r, &in); err != nil {
+		if err := decode(r, &in, nil); err != nil {
 			return err
 		}
 		if in.Reason == "" {
-			return invalid("/reason", "is required; say why, for the audit")
+			return invalid("/reason", "is missing or empty; say why, for the audit")
 		}
 		was, err := s.toRepair(r, id, in.Reason)
 		if err != nil {

@@ -170,6 +170,16 @@ func wantPointers(t *testing.T, p Problem, want ...string) {
 	}
 }
 
+// wantFirst checks where the first errors point: what else is wrong with a body follows
+// a field that cannot be read.
+func wantFirst(t *testing.T, p Problem, want ...string) {
+	t.Helper()
+	if p.Code == ProblemCodeInvalidField {
+		p.Errors = p.Errors[:min(len(want), len(p.Errors))]
+	}
+	wantPointers(t, p, want...)
+}
+
 // syncBuffer is a log that may be read while it is written.
 type syncBuffer struct {
 	mu sync.Mutex

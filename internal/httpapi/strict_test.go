@@ -2,6 +2,9 @@ package httpapi
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,7 +50,7 @@ func TestEveryBodyIsReadStrictly(t *testing.T) {
 		} {
 			p := wantProblem(t, k.do(method, path, c.body, "Content-Type: "+c.contentType), c.code)
 			if c.pointer != "" {
-				wantPointers(t, p, c.pointer)
+				wantFirst(t, p, c.pointer)
 			}
 			if p.Detail == "" || len(p.Errors) > 0 && p.Errors[0].Detail == "" {
 				t.Errorf("%s, %s: nothing that a person could act on: %+v", name, what, p)
@@ -86,11 +89,92 @@ func TestWrongTypesAreNamed(t *testing.T) {
 		{"POST", "/v1/keys", `{"name":1}`, "/name", "must be a string, is a number"},
 	} {
 		p := wantProblem(t, k.do(c[0], c[1], c[2]), ProblemCodeInvalidField)
-		wantPointers(t, p, c[3])
+		wantFirst(t, p, c[3])
 		if !strings.Contains(p.Errors[0].Detail, c[4]) {
 			t.Errorf("%s %s %s: %q, want %q", c[0], c[1], c[2], p.Errors[0].Detail, c[4])
 		}
 	}
+}
+
+// TestAllThatIsWrongIsToldAtOnce: a field that cannot be read hides neither the others
+// that cannot nor the rules that are broken, and nothing is made up about its neighbours.
+func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	sub := "/v1/subscribers/" + k.mine.ID
+	for _, c := range []struct {
+		method, path, body string
+		code               ProblemCode
+		pointers           []string
+	}{
+		{"POST", "/v1/events", `{"id":7,"type":"Bad Type","shipment_id":{},"occurred_at":"yesterday","colour":1,"data":1}`, ProblemCodeInvalidField,
+			[]string{"/id", "/shipment_id", "/colour", "/type", "/occurred_at"}},
+		{"POST", "/v1/events", `{"shipment_id":null,"attributes":{"a":1,"b":"x","c":[]},"occurred_at":"\ud800"}`, ProblemCodeInvalidField,
+			[]string{"/shipment_id", "/occurred_at", "/attributes/a", "/attributes/c", "/type", "/data"}},
+		{"POST", "/v1/events", `{"id":"","type":"a.b","shipment_id":"","occurred_at":"2026-11-30T14:03:22Z","data":1}`, ProblemCodeInvalidField,
+			[]string{"/id", "/shipment_id"}},
+		{"POST", "/v1/subscribers", `{"url":1,"account":"a b","filter":{"types":7,"colour":1},"policy":{"max_age":5,"burst":"x","max_attempts":9999}}`, ProblemCodeInvalidField,
+			[]string{"/url", "/filter/types", "/filter/colour", "/policy/max_age", "/policy/burst", "/account"}},
+		{"PATCH", sub, `{"name":1,"class":"none","secret":"x"}`, ProblemCodeInvalidField, []string{"/name", "/class", "/secret"}},
+		{"PATCH", sub, `{"url":"https://h.example/?***","class":"none"}`, ProblemCodeInvalidRequest, []string{"/url", "/class"}},
+		{"POST", sub + "/secrets", `{"overlap":7,"secret":"short"}`, ProblemCodeInvalidField, []string{"/overlap", "/secret"}},
+		{"POST", "/v1/keys", `{"name":1,"role":"king","rate_per_second":-1}`, ProblemCodeInvalidField, []string{"/name", "/rate_per_second", "/role"}},
+		{"POST", "/v1/keys", `{"name":"a key","role":1,"account":"acc_1"}`, ProblemCodeInvalidField, []string{"/role"}},
+		{"POST", "/v1/dead-letters/discard", `{}`, ProblemCodeInvalidRequest, []string{"/reason", "/ids"}},
+		{"POST", "/v1/dead-letters/discard", `{"reason":1,"ids":["x"]}`, ProblemCodeInvalidField, []string{"/reason", "/ids/0"}},
+		{"POST", "/v1/redrives", `{"ids":7,"max_rate":-1}`, ProblemCodeInvalidField, []string{"/ids", "/max_rate", "/reason"}},
+		{"POST", "/v1/redrives", `{"max_rate":-1}`, ProblemCodeInvalidRequest, []string{"/filter", "/max_rate", "/reason"}},
+	} {
+		p := wantProblem(t, k.do(c.method, c.path, c.body), c.code)
+		var got []string
+		for _, e := range p.Errors {
+			got = append(got, *e.Pointer)
+		}
+		if !slices.Equal(got, c.pointers) {
+			t.Errorf("%s %s %s: %q, want %q", c.method, c.path, c.body, got, c.pointers)
+		}
+	}
+	// Of another's subscriber its types alone are judged: its rules would tell of it.
+	p := wantProblem(t, k.as(access.Subscriber, "PATCH", "/v1/subscribers/"+k.others.ID, `{"name":1,"class":"none"}`), ProblemCodeInvalidField)
+	wantPointers(t, p, "/name")
+	batch := into[BatchReceipt](t, k.do("POST", "/v1/events/batch", `{"events":[{"id":7,"type":"fanout.test","shipment_id":"s","occurred_at":"2026-11-30t14:03:22Z","data":1}]}`), 200)
+	if got := fmt.Sprint(len(batch.Results[0].Problem.Errors)); got != "3" {
+		t.Errorf("in a batch: %+v", batch.Results[0].Problem.Errors)
+	}
+}
+
+// TestEmptyIsNotMissing: each is told as what it is.
+func TestEmptyIsNotMissing(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	for body, says := range map[string]string{`{"events":[]}`: "is empty", `{}`: "is missing"} {
+		p := wantProblem(t, k.do("POST", "/v1/events/batch", body), ProblemCodeInvalidRequest)
+		if !strings.HasPrefix(p.Errors[0].Detail, says) {
+			t.Errorf("%s: %q", body, p.Errors[0].Detail)
+		}
+	}
+}
+
+// TestTwoKeysAreNone: whichever was taken, the answer would be about the other.
+func TestTwoKeysAreNone(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	for _, second := range []string{"Bearer nonsense", "Bearer " + bootstrap, "Basic Og=="} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, k.url+"/v1/subscribers", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header["Authorization"] = []string{"Bearer " + bootstrap, second}
+		resp, err := k.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(resp.Body)
+		if _ = resp.Body.Close(); err != nil || resp.StatusCode != 401 || !strings.Contains(string(b), "more than one header Authorization") {
+			t.Errorf("%s: %d %s", second, resp.StatusCode, b)
+		}
+	}
+	into[Health](t, k.do("GET", "/healthz", ""), 200)
 }
 
 // What was deleted is gone, for every operation on it.

@@ -22,11 +22,12 @@ const repeatCreate = "The subscriber may have been made. List the account's subs
 func (s *server) CreateSubscriber(w http.ResponseWriter, r *http.Request, _ CreateSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberInput
-		if err := decode(r, &draft); err != nil {
+		rules := func() error { return errors.Join(notMasked(draft), s.deps.Subscribers.Check(draft, nil)) }
+		if err := decode(r, &draft, rules); err != nil {
 			return err
 		}
 		if err := notMasked(draft); err != nil {
-			return err
+			return with(err, rules())
 		}
 		named := ""
 		if draft.Account != nil {
@@ -103,15 +104,30 @@ func (s *server) GetSubscriber(w http.ResponseWriter, r *http.Request, id Subscr
 func (s *server) PatchSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ PatchSubscriberParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var draft SubscriberPatch
-		if err := decode(r, &draft); err != nil {
+		rules := func() error {
+			cur, err := s.ownSubscriber(r.Context(), id)
+			if err != nil {
+				return nil //nolint:nilerr // of one that the caller may not know there is nothing to tell
+			}
+			return errors.Join(notMasked(draft), s.deps.Subscribers.Check(draft, &cur))
+		}
+		removed, err := decodeRemoving(r, &draft, removable, rules)
+		if err != nil {
 			return err
 		}
+		if slices.Contains(removed, "/name") {
+			draft.Name = new("")
+		}
+		draft.NoHeaders = slices.Contains(removed, "/headers")
 		if err := notMasked(draft); err != nil {
-			return err
+			return with(err, rules())
 		}
 		return s.change(w, r, id, draft)
 	})
 }
+
+// removable is what a patch takes away by a null (RFC 7396).
+var removable = map[string]bool{"/name": true, "/headers": true}
 
 // PauseSubscriber holds a subscriber until it is resumed.
 func (s *server) PauseSubscriber(w http.ResponseWriter, r *http.Request, id SubscriberID, _ PauseSubscriberParams) {
@@ -130,11 +146,14 @@ func (s *server) ResumeSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 // change lays a draft over a subscriber, at the version of If-Match if there is
 // one, and answers with what it has become.
 func (s *server) change(w http.ResponseWriter, r *http.Request, id string, draft subscriber.Draft) error {
+	cond, err := ifMatch(r)
+	if err != nil {
+		return err
+	}
 	was, err := s.ownSubscriber(r.Context(), id)
 	if err != nil {
 		return err
 	}
-	cond := ifMatch(r)
 	version, err := cond.atVersion(was)
 	if err != nil {
 		return err
@@ -204,6 +223,10 @@ func (s *server) DeleteSubscriber(w http.ResponseWriter, r *http.Request, id Sub
 // the delete, and must not fail for a condition that held the first time. It is the
 // zero Subscriber; to a bound caller whose it was not it is not there.
 func (s *server) toDelete(r *http.Request, id string) (subscriber.Subscriber, error) {
+	cond, err := ifMatch(r)
+	if err != nil {
+		return subscriber.Subscriber{}, err
+	}
 	was, err := s.ownSubscriber(r.Context(), id)
 	known, is := errors.AsType[*failure](err)
 	_, isBound := bound(r.Context())
@@ -216,12 +239,12 @@ func (s *server) toDelete(r *http.Request, id string) (subscriber.Subscriber, er
 		}
 	}
 	switch {
-	case errors.Is(err, subscriber.ErrUnreadable) && !isBound && !ifMatch(r).given:
+	case errors.Is(err, subscriber.ErrUnreadable) && !isBound && !cond.given:
 		return subscriber.Subscriber{ID: id}, nil // it may go without being read
 	case err != nil:
 		return subscriber.Subscriber{}, err
 	}
-	if c := ifMatch(r); c.given && !slices.Contains(c.versions, was.Version) {
+	if cond.given && !slices.Contains(cond.versions, was.Version) {
 		return subscriber.Subscriber{}, preconditionFailed(nil)
 	}
 	return was, nil

@@ -62,19 +62,22 @@ func (s *server) TestSubscriber(w http.ResponseWriter, r *http.Request, id Subsc
 func (s *server) RotateSecret(w http.ResponseWriter, r *http.Request, id SubscriberID, _ RotateSecretParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		var in SecretRotation
-		if err := decode(r, &in); err != nil {
-			return err
+		asked := func() subscriber.Rotation {
+			rotation := subscriber.Rotation{Secret: in.Secret, Overlap: subscriber.DefaultOverlap}
+			if in.Overlap != nil {
+				rotation.Overlap = time.Duration(*in.Overlap)
+			}
+			return rotation
 		}
-		rotation := subscriber.Rotation{Secret: in.Secret, Overlap: subscriber.DefaultOverlap}
-		if in.Overlap != nil {
-			rotation.Overlap = time.Duration(*in.Overlap)
+		if err := decode(r, &in, func() error { return asked().Check() }); err != nil {
+			return err
 		}
 		was, err := s.ownSubscriber(r.Context(), id)
 		if err != nil {
 			return err
 		}
 		noteOf(r).repeat = repeatRotation
-		sub, err := s.deps.Subscribers.RotateSecret(r.Context(), id, rotation)
+		sub, err := s.deps.Subscribers.RotateSecret(r.Context(), id, asked())
 		if errors.Is(err, subscriber.ErrTooManySecrets) {
 			return &failure{
 				code: ProblemCodeTooManySecrets, cause: err,

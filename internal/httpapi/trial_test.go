@@ -175,7 +175,7 @@ func TestSubscriberHeaders(t *testing.T) {
 	if got := shown(r.do("PATCH", path, `{"headers":{"X-One":null,"X-Three":"s3cret3"}}`)); got != "map[X-Three:*** X-Two:***]" {
 		t.Errorf("shown as %s", got)
 	}
-	for _, body := range []string{`{"name":null}`, `{"headers":null}`, `{"filter":{"attributes":{"headers":null}}}`, `{"headers":{"X":{"y":null}}}`} {
+	for _, body := range []string{`{"url":null}`, `{"policy":null}`, `{"filter":{"attributes":{"headers":null}}}`, `{"headers":{"X":{"y":null}}}`} {
 		wantProblem(t, r.do("PATCH", path, body), ProblemCodeInvalidField)
 	}
 	for body, pointer := range map[string]string{
@@ -186,5 +186,23 @@ func TestSubscriberHeaders(t *testing.T) {
 	}
 	if strings.Contains(r.log.String(), "s3cret") {
 		t.Error("the log has a header's value")
+	}
+}
+
+// TestPatchTakesAwayByNull: what need not be there goes by a null, as in a merge patch.
+func TestPatchTakesAwayByNull(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	sub := r.create(`{"url":"https://h.example/","name":"parcels","headers":{"X-One":"s3cret1","X-Two":"s3cret2"}}`)
+	path := "/v1/subscribers/" + sub.ID
+	if got := into[Subscriber](t, r.do("PATCH", path, `{"name":null,"class":"bulk"}`), 200); got.Name != "" || got.Class != "bulk" || len(got.Headers) != 2 {
+		t.Errorf("without its name: %+v", got)
+	}
+	if got := into[Subscriber](t, r.do("PATCH", path, `{"headers":null}`), 200); len(got.Headers) != 0 {
+		t.Errorf("without its headers: %+v", got.Headers)
+	}
+	into[Subscriber](t, r.do("PATCH", path, `{"headers":null,"name":null}`), 200) // again is no change
+	for _, body := range []string{`{"url":"https://h.example/","name":null}`, `{"url":"https://h.example/","headers":null}`} {
+		wantProblem(t, r.do("POST", "/v1/subscribers", body), ProblemCodeInvalidField) // there is nothing to take away
 	}
 }

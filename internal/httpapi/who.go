@@ -70,6 +70,8 @@ func (s *server) identity(r *http.Request) (access.Identity, error) {
 		return access.Identity{}, nil // a probe must not fail for want of Redis
 	case err != nil:
 		return access.Identity{}, unknownCaller(err)
+	case len(r.Header.Values("Authorization")) > 1: // whichever was taken, it would be told of as the other
+		return access.Identity{}, fail(ProblemCodeUnauthenticated, "The request has more than one header Authorization. Send one, with your key.")
 	}
 	var who access.Identity
 	if token == "" {

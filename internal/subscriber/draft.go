@@ -42,6 +42,8 @@ type Draft struct {
 	// sets one, nil removes it. At most 20, of names of at most 64 bytes and printable
 	// values of at most 1024, that are not the sender's own (see badHeaderName).
 	Headers map[string]*string `json:"headers,omitempty"`
+	// NoHeaders has a patch remove all that there are.
+	NoHeaders bool `json:"-"`
 	// Secret is the first secret's text, for a create alone.
 	Secret *string `json:"secret,omitempty"`
 	// Paused is set by a pause; false is a resume, also of one that is not paused.
@@ -125,6 +127,9 @@ func (d Draft) merge(s *Subscriber, r rules, bad *fault.List) {
 	if d.Policy != nil {
 		s.Policy = d.Policy.Over(s.Policy)
 		addAll(bad, "/policy", s.Policy.Validate())
+	}
+	if d.NoHeaders {
+		s.Headers = nil
 	}
 	s.Headers = s.Headers.merge(d.Headers, bad)
 	set(&s.Paused, d.Paused)

@@ -48,7 +48,7 @@ type Rotation struct {
 // It returns the subscriber, whose first secret is the new one, or *fault.Invalid,
 // ErrNotFound, ErrTooManySecrets, or ErrVersion if others keep changing it.
 func (s *Store) RotateSecret(ctx context.Context, id string, r Rotation) (Subscriber, error) {
-	if err := r.validate(); err != nil {
+	if err := r.Check(); err != nil {
 		return Subscriber{}, err
 	}
 	for try := 1; ; try++ {
@@ -60,7 +60,8 @@ func (s *Store) RotateSecret(ctx context.Context, id string, r Rotation) (Subscr
 	}
 }
 
-func (r Rotation) validate() error {
+// Check says what is wrong with a rotation, whosever it is: *fault.Invalid, or nil.
+func (r Rotation) Check() error {
 	var bad fault.List
 	if r.Overlap < 0 || r.Overlap > MaxOverlap {
 		bad.Addf("/overlap", "must be from 0s to %s, is %s", MaxOverlap, r.Overlap)

@@ -109,6 +109,17 @@ func New(
 // changing the same subscriber.
 const patchTries = 8
 
+// Check says what is wrong with a draft of a new subscriber, or of a change to one:
+// *fault.Invalid, or nil. It stores nothing.
+func (s *Store) Check(d Draft, cur *Subscriber) error {
+	if cur == nil {
+		_, err := d.create(s.rules)
+		return err
+	}
+	_, err := d.patch(*cur, s.rules)
+	return err
+}
+
 // Create stores a new subscriber, with its secret, which is not to be read
 // anywhere else. It returns *fault.Invalid, or an error of the backend; after the
 // latter the subscriber may exist all the same.
