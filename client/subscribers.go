@@ -22,7 +22,7 @@ type Filter struct {
 // default then, or stays as it is. new("text") makes a pointer.
 type SubscriberInput struct {
 	Account *string      `json:"account,omitempty"` // at registration only
-	Name    *string      `json:"name,omitempty"`
+	Name    *string      `json:"name,omitempty"` // "" takes it away
 	URL     *string      `json:"url,omitempty"`
 	Class   *string      `json:"class,omitempty"`
 	Filter  *Filter      `json:"filter,omitempty"`
@@ -31,8 +31,9 @@ type SubscriberInput struct {
 	Secret *string `json:"secret,omitempty"`
 	Paused *bool   `json:"paused,omitempty"`
 	// Headers are sent with every request to the endpoint; answers show their names
-	// alone.
-	Headers map[string]string `json:"headers,omitzero"`
+	// alone. A change lays them over those that there are: a value sets one, nil takes
+	// one away.
+	Headers map[string]*string `json:"headers,omitzero"`
 }
 
 // PolicyInput is how hard a subscriber is tried. Bounds and defaults stand in the

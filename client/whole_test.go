@@ -122,10 +122,14 @@ func TestRepairForReal(t *testing.T) {
 	c := newClient(t, inprocess.Start(t))
 	e := newEndpoint(t, http.StatusOK)
 	sub, err := c.CreateSubscriber(ctx, client.SubscriberInput{
-		URL: &e.URL, Policy: policy(), Paused: new(true), Headers: map[string]string{"X-Team": "parcels"},
+		URL: &e.URL, Policy: policy(), Paused: new(true), Headers: map[string]*string{"X-Team": new("parcels"), "X-Old": new("s3cret")},
 	})
 	if err != nil || sub.Headers["X-Team"] != "***" || len(sub.Secrets) != 1 {
 		t.Fatalf("%+v, %v", sub.Headers, err)
+	}
+	less, err := c.PatchSubscriber(ctx, sub.ID, client.SubscriberInput{Headers: map[string]*string{"X-Old": nil}}, client.If{})
+	if err != nil || len(less.Headers) != 1 || less.Headers["X-Team"] != "***" {
+		t.Fatalf("one header less: %+v, %v", less.Headers, err)
 	}
 	for range 2 {
 		if _, err := c.Post(ctx, event("")); err != nil {

@@ -34,11 +34,14 @@ const edited = schedule.Edited
 //   - answer Changes with every config of the partition whose last change is past
 //     since, tombstones included, complete up to the generation that it returns;
 //     a tombstone is never forgotten;
-//   - answer ErrNotFound to Config of an id that was deleted or never known.
+//   - answer ErrNotFound to Config of an id that was deleted or never known;
+//   - answer Owners with one for each id, in their order: whom its tombstone names, which
+//     is kept for ever, and "" for what is not deleted or was without an owner.
 type Feed interface {
 	Config(ctx context.Context, id string) (schedule.Config, error)
 	Generations(ctx context.Context) ([]int64, error)
 	Changes(ctx context.Context, partition int, since int64) ([]schedule.Config, int64, error)
+	Owners(ctx context.Context, ids []string) ([]string, error)
 }
 
 // Backend keeps what this package writes; *schedule.Engine is one.
@@ -54,9 +57,7 @@ type Feed interface {
 //     were deleted meanwhile, none at the end alone;
 //   - answer Tombstone and CancelPending of a tombstoned id as of a living one,
 //     so that a delete can be repeated; ErrNotFound is for an id never known;
-//   - lease nothing and enqueue nothing for an id once Tombstone has replied;
-//   - keep the owner with a tombstone for ever, and answer Owners with one for each id,
-//     in their order: "" for what is not deleted, or was without an owner.
+//   - lease nothing and enqueue nothing for an id once Tombstone has replied.
 type Backend interface {
 	Feed
 	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms, c schedule.Change) (version int64, err error)
