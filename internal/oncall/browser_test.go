@@ -78,12 +78,12 @@ func TestBrowser(t *testing.T) {
 		document.getElementById("says").textContent.includes("a class that this server was not told of") &&
 		document.getElementById("says").textContent.includes("Redis refuses writes: redis is out of memory") &&
 		document.querySelector("#ledger .late td").textContent === "5"`)
-	waitFor(ctx, t, "links to the evidence", `document.querySelectorAll('#failures a[href^="/v1/deliveries/dlv_"]').length === 3 &&
-		document.querySelectorAll('#failures a[href^="/v1/events/evt_"]').length === 3`)
+	waitFor(ctx, t, "links to the evidence", `document.querySelectorAll('#failures a[href^="/oncall/dead-letters/dlv_"]').length === 3 &&
+		document.querySelectorAll('#failures a[href^="/oncall/events/evt_"]').length === 3`)
 
 	source.set(func(f *fakeSource) { f.sample.OnHold, f.sample.Held, f.onHold = 5, 1245, standings() })
 	waitFor(ctx, t, "who is on hold, live", `window.sameDocument &&
-		document.querySelectorAll('#holds a[href^="/v1/subscribers/sub_"]').length === 5 &&
+		document.querySelectorAll('#holds a[href^="/oncall/subscribers/sub_"]').length === 5 &&
 		document.querySelector("#holds .reason").textContent === "paused, breaker" &&
 		document.getElementById("aside").textContent.includes("1,245 deliveries wait")`)
 

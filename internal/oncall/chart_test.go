@@ -24,30 +24,70 @@ func TestBar(t *testing.T) {
 
 func TestSpark(t *testing.T) {
 	t.Parallel()
-	const slo = 10 * time.Second
-	p := func(before, age time.Duration) point { return point{ago(before), []time.Duration{0, age}} }
+	const slo = 10.0
+	p := func(before time.Duration, age float64) dot { return dot{ago(before), age} }
 	for _, c := range []struct {
-		name   string
-		points []point
-		want   spark
+		name string
+		dots []dot
+		want spark
 	}{
-		{"nothing yet", nil, spark{"", 5.2, 0}},
-		{"one sample", []point{p(0, 0)}, spark{"M300 40h0", 5.2, 0}},
+		{"nothing yet", nil, spark{"", "", 6.3, 0}},
+		{"one sample", []dot{p(0, 0)}, spark{"M360 48h0", "M360 48V48V48Z", 6.3, 0}},
 		{
 			"a line",
-			[]point{p(2*time.Second, 0), p(time.Second, 5*time.Second), p(0, slo)},
-			spark{"M298 40h0L299 22.6L300 5.2", 5.2, slo},
+			[]dot{p(2*time.Minute, 0), p(time.Minute, 5), p(0, slo)},
+			spark{"M348 48h0L354 27.1L360 6.3", "M348 48V48L354 27.1L360 6.3V48Z", 6.3, slo},
 		},
-		{"past the SLO", []point{p(0, 20*time.Second)}, spark{"M300 5.2h0", 22.6, 20 * time.Second}},
+		{"past the SLO", []dot{p(0, 20)}, spark{"M360 6.3h0", "M360 48V6.3V48Z", 27.1, 20}},
 		{
-			"nobody looked for a minute",
-			[]point{p(time.Minute, 0), p(0, 0)},
-			spark{"M240 40h0M300 40h0", 5.2, 0},
+			"nobody looked for ten minutes",
+			[]dot{p(10*time.Minute, 0), p(0, 0)},
+			spark{"M300 48h0M360 48h0", "M300 48V48V48H300ZM360 48V48V48Z", 6.3, 0},
 		},
-		{"a clock that went back", []point{p(-time.Hour, 0)}, spark{"M300 40h0", 5.2, 0}},
+		{"a clock that went back", []dot{p(-time.Hour, 0)}, spark{"M360 48h0", "M360 48V48V48Z", 6.3, 0}},
 	} {
-		if got := sparkOf(c.points, 1, slo, redisNow, 3*time.Second); got != c.want {
+		if got := sparkOf(c.dots, slo, redisNow, time.Hour, 2*time.Minute); got != c.want {
 			t.Errorf("%s: got %+v, want %+v", c.name, got, c.want)
 		}
+	}
+	if got := sparkOf(nil, 0, redisNow, time.Hour, time.Minute); got.Mark >= 0 {
+		t.Errorf("a chart with nothing to hold against has a mark: %+v", got)
+	}
+}
+
+func TestCurve(t *testing.T) {
+	t.Parallel()
+	c := curveOf([]int64{0, 50, 200, 0}, 100)
+	if len(c.Columns) != 4 || c.Mark != 56.5 || c.Columns[1].Over != 0 || c.Columns[2].Over != 43.5 || c.Columns[2].Height != 43.5 {
+		t.Errorf("got %+v", c)
+	}
+	for _, col := range c.Columns {
+		if bottom := col.Y + col.Height; bottom < 99.9 || bottom > 100.1 || col.OverY < 0 || col.X+col.Width > 100 {
+			t.Errorf("a column stands at %+v", col)
+		}
+	}
+	// What the slots carry has no line where it would hide the columns, or is not known.
+	for _, perMinute := range []float64{0, 100_000} {
+		if c := curveOf([]int64{1, 2}, perMinute); c.Mark >= 0 || c.Columns[1].Over != 0 || c.Columns[1].Height < 80 {
+			t.Errorf("at %g a minute: %+v", perMinute, c)
+		}
+	}
+	if c := curveOf([]int64{0, 0}, 10); len(c.Columns) != 0 || c.Mark >= 0 {
+		t.Errorf("nothing due: %+v", c)
+	}
+}
+
+func TestParts(t *testing.T) {
+	t.Parallel()
+	got := partsOf(200, part{Name: "a", Width: 50}, part{Name: "none", Width: 0}, part{Name: "b", Width: 100})
+	want := []part{{"a", "50", 0, 25}, {"b", "100", 25, 50}}
+	if len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := partsOf(10, part{Name: "a", Width: 25}); got[0].Width != 100 {
+		t.Errorf("more than all: %+v", got)
+	}
+	if got := partsOf(0, part{Name: "a", Width: 1}); got != nil {
+		t.Errorf("of nothing: %+v", got)
 	}
 }

@@ -3,7 +3,6 @@ package oncall
 import (
 	"context"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -95,7 +94,7 @@ func (v Verdict) HeldText() string {
 // itself, so that an id can be selected.
 type heldView struct {
 	HeldSubscriber
-	URL     string // of what the API says of it
+	URL     string // of its page
 	Reason  string
 	Since   stamp
 	Ends    string // what ends it, before At
@@ -105,7 +104,7 @@ type heldView struct {
 
 func heldViewOf(h HeldSubscriber) heldView {
 	v := heldView{
-		HeldSubscriber: h, URL: "/v1/subscribers/" + url.PathEscape(h.ID), Since: stampOf(h.Since), Pending: number(h.Pending),
+		HeldSubscriber: h, URL: pageOf("subscribers", h.ID), Since: stampOf(h.Since), Pending: number(h.Pending),
 	}
 	words := make([]string, len(h.Reasons))
 	for i, r := range h.Reasons {

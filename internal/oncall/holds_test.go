@@ -90,10 +90,10 @@ func TestPageShowsHolds(t *testing.T) {
 	for _, want := range []string{
 		"<li>5 subscribers are on hold, and 1,245 deliveries wait for that to end</li>",
 		`<th scope="row">subscribers on hold</th><td>5</td>`, `<th scope="row">deliveries that wait for them</th><td>1,245</td>`,
-		`<a href="/v1/subscribers/sub_01JDN8PAUSED">sub_01JDN8PAUSED</a>`,
+		`<a href="/oncall/subscribers/sub_01JDN8PAUSED">sub_01JDN8PAUSED</a>`,
 		`<time datetime="2031-05-03T12:03:02Z">12:03:02 <span>3 May</span></time>`,
-		`<td role="cell" class="reason">paused, breaker</td>` + "\n" + `<td role="cell" class="ends">when it is resumed</td>`,
-		`<td role="cell" class="ends">when it is resumed</td>` + "\n" + `<td role="cell" class="waiting">7</td>`,
+		`<td role="cell" class="reason">paused, breaker</td>` + "\n" + `<td role="cell" class="attempts" data-th="waiting">1,204</td>`,
+		`<td role="cell" class="ends">when it is resumed</td>`,
 		`<td role="cell" class="ends">next probe <time datetime="2031-05-04T14:33:02Z">14:33:02`,
 		`<td role="cell" class="ends">by itself <time datetime="2031-05-04T14:04:02Z">14:04:02`,
 		`<td role="cell" class="ends">if its probe, now out, succeeds</td>`,

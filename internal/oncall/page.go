@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
-	"net/url"
 	"path"
 	"strconv"
 	"strings"
@@ -47,21 +46,33 @@ type (
 	view struct {
 		Visitor
 
-		State           State
-		Word            string
-		Steady, Running string
-		Notes           []string // steady, like Steady
-		Aside           []string
-		Sampled         *stamp // nil before the first sample
-		Stale           string // empty while fresh
-		Classes         []classView
-		Ledger          ledgerView
-		Counts          []count
-		Holds           []heldView
-		MoreHolds       string // empty if Holds are all
-		Failures        []failureView
-		Refresh         int   // seconds, for browsers without script
-		Patience        int64 // ms without an event before the page says so
+		State       State
+		Diagnosis   Diagnosis
+		Word        string
+		Sentence    string
+		Runbook     string   // the section of docs/runbook.md to follow; empty if there is none
+		Steady      string   // what a screen reader says when it changes
+		Notes       []string // steady, like Steady
+		Beside      []Evidence
+		Aside       []string
+		Sampled     *stamp // nil before the first sample
+		Stale       string // empty while fresh
+		Classes     []classView
+		Answers     []answerView
+		Release     *releaseView // nil while it is not known
+		Slots       *slotsView   // likewise
+		Failing     []failingView
+		MoreFailing string // empty if Failing are all
+		Dead        deadView
+		Redrives    []redriveView
+		Ledger      ledgerView
+		Figures     []figure
+		Counts      []count
+		Holds       []heldView
+		MoreHolds   string // empty if Holds are all
+		Failures    []failureView
+		Refresh     int   // seconds, for browsers without script
+		Patience    int64 // ms without an event before the page says so
 	}
 	stamp     struct{ Machine, Day, Clock string }
 	classView struct {
@@ -94,8 +105,8 @@ type (
 		When stamp
 		Text string
 		Cut  bool // Text is not all of it
-		// DeliveryURL and EventURL are what the API says of them.
-		DeliveryURL, EventURL string
+		// The pages of its evidence, its event and its subscriber.
+		DeliveryURL, EventURL, SubscriberURL string
 	}
 )
 
@@ -156,20 +167,13 @@ func serveStatic(w http.ResponseWriter, r *http.Request) {
 // view puts the last snapshot into words. The caller holds o.mu.
 func (o *OnCall) view(visitor Visitor) view {
 	s := o.latest
-	verdict := Judge(s, o.sight(), o.blindAfter)
+	verdict, triage := Judge(s, o.sight(), o.blindAfter), o.triage()
 	v := view{
 		Visitor: visitor,
 		State:   verdict.State, Word: verdict.State.Word(),
 		Refresh: max(2, int(o.every.Seconds())), Patience: o.blindAfter.Milliseconds(),
 	}
-	v.Steady, v.Running = verdict.Sentence()
-	v.Notes = verdict.Notes()
-	if held := verdict.HeldText(); held != "" {
-		v.Aside = append(v.Aside, held)
-	}
-	for _, w := range verdict.Aside {
-		v.Aside = append(v.Aside, w.Text())
-	}
+	v.say(verdict, triage)
 	if verdict.sampled {
 		at := stampOf(s.At)
 		v.Sampled = &at
@@ -177,20 +181,15 @@ func (o *OnCall) view(visitor Visitor) view {
 	if verdict.State == Blind {
 		v.Stale = ageText(verdict.Stale)
 	}
-	points := o.history.since(s.At.Add(-window))
-	for i, c := range s.shown() {
-		v.Classes = append(v.Classes, classViewOf(c, sparkOf(points, i, c.SLO, s.At, 3*o.every)))
+	for _, c := range s.shown() {
+		v.Classes = append(v.Classes, classViewOf(c, sparkOf(agesIn(o.past, s, c), c.SLO.Seconds(), s.At, hour, max(gapInPast, 3*o.every))))
 	}
-	v.Ledger = ledgerViewOf(s)
-	v.Counts = []count{
-		{"subscriber lanes ready for a turn", number(s.Ready)},
-		{"subscriber lanes with nothing due", number(s.Scheduled)},
-		{"subscribers on hold", number(s.OnHold)},
-		{"deliveries that wait for them", number(s.Held)},
-		{"dead letters kept", number(s.DeadLetters)},
-		{"events not expanded yet", number(s.OpenEvents)},
-		{"events set aside, not expanded", number(s.LateEvents)},
+	v.Release, v.Slots, v.Failing = releaseOf(s), slotsOf(s.Fleet), failingOf(s.Fleet)
+	if more := s.Fleet.FailingTotal - len(v.Failing); more > 0 {
+		v.MoreFailing = number(int64(more))
 	}
+	v.Dead, v.Redrives = deadOf(s, o.past), redrivesOf(s.Redrives, visitor)
+	v.Ledger, v.Counts, v.Figures = ledgerViewOf(s), countsOf(s), figuresOf(s)
 	for _, h := range s.Holds {
 		v.Holds = append(v.Holds, heldViewOf(h))
 	}
@@ -201,10 +200,64 @@ func (o *OnCall) view(visitor Visitor) view {
 		text, cut := clean(f.Said, maxSaid)
 		v.Failures = append(v.Failures, failureView{
 			f, stampOf(f.At), text, cut,
-			"/v1/deliveries/" + url.PathEscape(f.DeliveryID), "/v1/events/" + url.PathEscape(f.EventID),
+			pageOf("dead-letters", f.DeliveryID), pageOf("events", f.EventID), pageOf("subscribers", f.SubscriberID),
 		})
 	}
 	return v
+}
+
+// say puts verdict and triage into the sentences at the top.
+func (v *view) say(verdict Verdict, t Triage) {
+	steady, _ := verdict.Sentence()
+	v.Steady, v.Notes = steady, verdict.Notes()
+	v.Diagnosis, v.Sentence = t.Diagnosis, t.Sentence
+	if t.Diagnosis != Healthy && t.Diagnosis != NotSampled {
+		v.Runbook = strings.ReplaceAll(t.Runbook, "_", "-")
+	}
+	v.Answers, v.Beside = answersOf(t), evidenceOf(t.Notes)
+	if held := verdict.HeldText(); held != "" {
+		v.Aside = append(v.Aside, held)
+	}
+	for _, w := range verdict.Aside {
+		v.Aside = append(v.Aside, w.Text())
+	}
+}
+
+func countsOf(s Snapshot) []count {
+	return []count{
+		{"subscriber lanes ready for a turn", number(s.Ready)},
+		{"at their own cap or rate", number(s.Limited)},
+		{"with nothing due", number(s.Scheduled)},
+		{"subscribers on hold", number(s.OnHold)},
+		{"deliveries that wait for them", number(s.Held)},
+		{"events not expanded yet", number(s.OpenEvents)},
+		{"events set aside, not expanded", number(s.LateEvents)},
+		{"found missing by the reconciliation", number(gapsOf(s.Gaps))},
+	}
+}
+
+// figuresOf are what is worth a glance and no chart.
+func figuresOf(s Snapshot) []figure {
+	all := []figure{{Name: "a look at Redis takes", Value: ageText(s.Took)}}
+	if s.Fleet.RedisLatency > 0 {
+		all = append(all, figure{Name: "a call by a dispatcher", Value: ageText(s.Fleet.RedisLatency)})
+	}
+	if s.Memory.Used > 0 {
+		f := figure{Name: "memory of Redis", Value: bytesText(s.Memory.Used), Note: "without a limit"}
+		if s.Memory.Max > 0 {
+			f.Note = fmt.Sprintf("of %s, %d %%", bytesText(s.Memory.Max), 100*s.Memory.Used/s.Memory.Max)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+func bytesText(n int64) string {
+	const mib = 1 << 20
+	if n < 1<<30 {
+		return fmt.Sprintf("%d MiB", (n+mib-1)/mib)
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }
 
 func ledgerViewOf(s Snapshot) ledgerView {
@@ -226,7 +279,7 @@ func classViewOf(c Class, s spark) classView {
 	oldest := c.Oldest()
 	cv := classView{
 		Class: c, Age: ageText(oldest.Eligible), SLOText: sloText(c.SLO),
-		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(s.Max),
+		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(time.Duration(s.Max * float64(time.Second))),
 	}
 	if oldest.Eligible > 0 {
 		cv.Lane = oldest.Name

@@ -114,7 +114,7 @@ func TestPageTells(t *testing.T) {
 		`<h3>other <span>a class that this server was not told of (--class)</span></h3>`,
 		"oldest held delivery in a class that this server was not told of (--class), fresh lane: 10 h",
 		"There are deliveries of a class that this server was not told of (--class).",
-		`<a href="/v1/deliveries/` + d.ID + `">` + d.ID + `</a>`, `<a href="/v1/events/evt%2F1%3Fx=%23%22y">evt/1?x=#&#34;y</a>`,
+		`<a href="/oncall/dead-letters/` + d.ID + `">` + d.ID + `</a>`, `<a href="/oncall/events/evt%2F1%3Fx=%23%22y">evt/1?x=#&#34;y</a>`,
 		`title="` + d.SubscriberID + `"`, "subscriber lanes ready for a turn",
 	} {
 		if !strings.Contains(body, want) {

@@ -1,0 +1,238 @@
+package oncall
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fanout/fanout/internal/delivery"
+)
+
+// hour is how far back the charts of the page reach.
+const hour = time.Hour
+
+// gapInPast is longer than two points of the history are apart.
+const gapInPast = 4 * FineEvery
+
+// What of a snapshot and a past the page shows beside verdict and ages.
+type (
+	answerView struct {
+		Answer
+
+		Word string
+		Mark State // whose shape it has
+		Seen []Evidence
+	}
+	releaseView struct {
+		Curve    curve
+		Sentence string
+		Label    string
+		End      string // the clock at the right end
+	}
+	slotsView struct {
+		Sentence string
+		Late     bool
+		Pools    []poolView
+		Groups   []Group
+		Limits   string
+	}
+	poolView struct {
+		Name  string
+		Used  string
+		Parts []part
+	}
+	failingView struct {
+		Failing
+
+		URL, DeliveryURL string
+		Share            string
+		Since            *stamp
+	}
+	deadView struct {
+		Kept, Oldest, Arrived string
+		Chart                 spark
+		Highest               string
+	}
+	redriveView struct {
+		LiveRedrive
+
+		URL      string
+		Word     string
+		Mark     State
+		Reason   string
+		Sentence string
+		Parts    []part
+		Members  string
+		Deeds    []deedView
+		Canaries []canaryView
+	}
+	deedView   struct{ Action, Button, Ask, Token, Redrive string }
+	canaryView struct{ ID, URL string }
+	figure     struct{ Name, Value, Note string }
+)
+
+// local is where on this server a thing has its page: what the API has under /v1/ the
+// pages have under /oncall/.
+func local(link string) string {
+	rest, found := strings.CutPrefix(link, "/v1/")
+	if !found {
+		return link
+	}
+	kind, _, _ := strings.Cut(rest, "/")
+	if slices.Contains([]string{"subscribers", "deliveries", "events", "dead-letters", "redrives"}, kind) && rest != kind {
+		return "/oncall/" + rest
+	}
+	return link
+}
+
+func pageOf(kind, id string) string { return "/oncall/" + kind + "/" + url.PathEscape(id) }
+
+// answersOf puts the answers of triage into shapes and words.
+func answersOf(t Triage) []answerView {
+	var all []answerView
+	for _, a := range t.Answers {
+		if a.Question == "" {
+			continue
+		}
+		v := answerView{Answer: a, Seen: evidenceOf(a.Evidence)}
+		switch a.Says {
+		case No:
+			v.Word, v.Mark = "No", Within
+		case Watch:
+			v.Word, v.Mark = "Not yet", Starting
+		case Yes:
+			v.Word, v.Mark = "Yes", Breaching
+		case Unknown:
+			v.Word, v.Mark = "Not known", Blind
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// evidenceOf leads to pages, and cleans what a stranger may have said.
+func evidenceOf(all []Evidence) []Evidence {
+	out := make([]Evidence, len(all))
+	for i, e := range all {
+		out[i].Text, _ = clean(e.Text, maxSaid)
+		out[i].Link = local(e.Link)
+	}
+	return out
+}
+
+// releaseOf draws the release curve against what the slots can carry in a minute.
+func releaseOf(s Snapshot) *releaseView {
+	if s.Release.From.IsZero() {
+		return nil
+	}
+	perMinute := 60 * s.Fleet.Capacity
+	v := releaseView{
+		Curve: curveOf(s.Release.Due[:], perMinute),
+		End:   stampOf(s.Release.From.Add(releaseMinutes * time.Minute)).Clock[:5],
+	}
+	minute, due := s.Release.peak(0)
+	carries := "what the slots carry in a minute is not known yet"
+	if perMinute > 0 {
+		carries = "the slots carry about " + number(int64(perMinute)) + " a minute"
+	}
+	if due == 0 {
+		v.Sentence = "Nothing falls due; " + carries + "."
+	} else {
+		at := stampOf(s.Release.From.Add(time.Duration(minute) * time.Minute)).Clock[:5]
+		v.Sentence = fmt.Sprintf("At most %s fall due in a minute, the one from %s; %s.", number(due), at, carries)
+	}
+	v.Label = "Release curve of the next 15 minutes. " + v.Sentence
+	return &v
+}
+
+// slotsOf shows who has the slots.
+func slotsOf(f Fleet) *slotsView {
+	if !f.Known {
+		return nil
+	}
+	v := slotsView{Groups: f.Groups}
+	for i, g := range v.Groups {
+		v.Groups[i].Version, _ = clean(g.Version, maxShort)
+	}
+	switch {
+	case len(f.Workers) == 0:
+		v.Sentence, v.Late = "No dispatcher has reported: none is running, or none reaches Redis.", true
+		return &v
+	case f.Slots > 0:
+		v.Sentence = fmt.Sprintf("%s of %s slots are in use, and %.3g attempts a second end.", number(int64(f.Used)), number(int64(f.Slots)), f.PerSecond)
+		v.Late = f.Used >= f.Slots
+	}
+	for _, pool := range pools {
+		named := make([]part, 0, len(delivery.Lanes))
+		for _, u := range f.Uses {
+			if u.Pool == pool {
+				named = append(named, part{Name: string(u.Lane), Width: float64(u.Used)})
+			}
+		}
+		v.Pools = append(v.Pools, poolView{Name: pool, Used: number(int64(f.inPool(pool))), Parts: partsOf(int64(f.Slots), named...)})
+	}
+	v.Limits = fmt.Sprintf("At most %s for subscribers that take long, %s for retries, %s for redrives.",
+		number(int64(f.SlowLimit)), number(int64(f.RetryLimit)), number(int64(f.RedriveLimit)))
+	return &v
+}
+
+// maxShort is how many characters of a name are shown.
+const maxShort = 48
+
+func failingOf(f Fleet) []failingView {
+	all := make([]failingView, 0, len(f.Failing))
+	for _, one := range f.Failing {
+		v := failingView{Failing: one, URL: pageOf("subscribers", one.SubscriberID), Share: fmt.Sprintf("%.0f %%", 100*one.Share)}
+		if one.DeliveryID != "" {
+			v.DeliveryURL = pageOf("deliveries", one.DeliveryID)
+		}
+		if !one.Since.IsZero() {
+			at := stampOf(one.Since)
+			v.Since = &at
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// deadOf shows how dead letters came in the last hour.
+func deadOf(s Snapshot, p Past) deadView {
+	v := deadView{Kept: number(s.DeadLetters), Oldest: "none"}
+	if s.OldestDead > 0 {
+		v.Oldest = ageText(s.OldestDead)
+	}
+	var dots []dot
+	var arrived, highest int64
+	points := p.Last(hour, s.At)
+	for i := 1; i < len(points); i++ {
+		if points[i].At.Sub(points[i-1].At) > gapInPast {
+			continue
+		}
+		n := max(0, points[i].Dead-points[i-1].Dead)
+		arrived += n
+		// By the minute: of one in 5 s the eye makes a storm.
+		if minute := points[i].At.Truncate(time.Minute); len(dots) == 0 || !dots[len(dots)-1].at.Equal(minute) {
+			dots = append(dots, dot{at: minute})
+		}
+		dots[len(dots)-1].value += float64(n)
+		highest = max(highest, int64(dots[len(dots)-1].value))
+	}
+	v.Arrived, v.Highest = number(arrived), number(highest)
+	v.Chart = sparkOf(dots, 0, s.At, hour, 2*time.Minute)
+	return v
+}
+
+// agesIn are the ages of a class in the past, and now.
+func agesIn(p Past, s Snapshot, c Class) []dot {
+	points := p.Last(hour, s.At)
+	dots := make([]dot, 0, len(points)+1)
+	for _, one := range points {
+		dots = append(dots, dot{one.At, one.Class(c.Name).Eligible.Seconds()})
+	}
+	if !s.At.IsZero() && (len(points) == 0 || s.At.After(points[len(points)-1].At)) {
+		dots = append(dots, dot{s.At, c.Oldest().Eligible.Seconds()})
+	}
+	return dots
+}
