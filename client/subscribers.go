@@ -22,7 +22,7 @@ type Filter struct {
 // default then, or stays as it is. new("text") makes a pointer.
 type SubscriberInput struct {
 	Account *string      `json:"account,omitempty"` // at registration only
-	Name    *string      `json:"name,omitempty"` // "" takes it away
+	Name    *string      `json:"name,omitempty"`    // "" takes it away
 	URL     *string      `json:"url,omitempty"`
 	Class   *string      `json:"class,omitempty"`
 	Filter  *Filter      `json:"filter,omitempty"`

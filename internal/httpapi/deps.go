@@ -34,8 +34,6 @@ type Ingest interface {
 // subscriber.ErrUnreadable, schedule.ErrFull and schedule.ErrUnavailable.
 type Subscribers interface {
 	SubscriberReads
-	// Check MUST find what Create would find wrong with a draft, or Patch with one over cur.
-	Check(d subscriber.Draft, cur *subscriber.Subscriber) error
 	// Create MUST return the subscriber with its first secret.
 	Create(ctx context.Context, d subscriber.Draft) (subscriber.Subscriber, error)
 	// Patch MUST change the subscriber only at ifVersion, or at any if that is -1.
@@ -58,6 +56,8 @@ type SubscriberReads interface {
 	// Owners MUST say for each id, in their order, whose it was if it is deleted, and ""
 	// else.
 	Owners(ctx context.Context, ids []string) ([]string, error)
+	// Check MUST find what Create would find wrong with a draft, or Patch with one over cur.
+	Check(d subscriber.Draft, cur *subscriber.Subscriber) error
 }
 
 // Views reads what the scheduler knows; *schedule.Engine is one.

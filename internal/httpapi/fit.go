@@ -3,6 +3,7 @@ package httpapi
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -58,7 +59,7 @@ func (f *fitter) member(path []string, value jsontext.Value) error {
 		return nil
 	}
 	return eachMember(value, func(name string, value jsontext.Value) error {
-		return f.member(append(path[:len(path):len(path)], name), value)
+		return f.member(append(slices.Clip(path), name), value)
 	})
 }
 
@@ -118,7 +119,7 @@ func topmost(pointer string) string {
 // brokenRules are those that an error tells of fields, and none if it is about
 // something else.
 func brokenRules(err error) []FieldProblem {
-	if joined, is := err.(interface{ Unwrap() []error }); is { //nolint:errorlint // a join alone, not what it wraps
+	if joined, is := err.(interface{ Unwrap() []error }); is {
 		var all []FieldProblem
 		for _, e := range joined.Unwrap() {
 			all = append(all, brokenRules(e)...)

@@ -107,14 +107,22 @@ func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 		code               ProblemCode
 		pointers           []string
 	}{
-		{"POST", "/v1/events", `{"id":7,"type":"Bad Type","shipment_id":{},"occurred_at":"yesterday","colour":1,"data":1}`, ProblemCodeInvalidField,
-			[]string{"/id", "/shipment_id", "/colour", "/type", "/occurred_at"}},
-		{"POST", "/v1/events", `{"shipment_id":null,"attributes":{"a":1,"b":"x","c":[]},"occurred_at":"\ud800"}`, ProblemCodeInvalidField,
-			[]string{"/shipment_id", "/occurred_at", "/attributes/a", "/attributes/c", "/type", "/data"}},
-		{"POST", "/v1/events", `{"id":"","type":"a.b","shipment_id":"","occurred_at":"2026-11-30T14:03:22Z","data":1}`, ProblemCodeInvalidField,
-			[]string{"/id", "/shipment_id"}},
-		{"POST", "/v1/subscribers", `{"url":1,"account":"a b","filter":{"types":7,"colour":1},"policy":{"max_age":5,"burst":"x","max_attempts":9999}}`, ProblemCodeInvalidField,
-			[]string{"/url", "/filter/types", "/filter/colour", "/policy/max_age", "/policy/burst", "/account"}},
+		{
+			"POST", "/v1/events", `{"id":7,"type":"Bad Type","shipment_id":{},"occurred_at":"yesterday","colour":1,"data":1}`, ProblemCodeInvalidField,
+			[]string{"/id", "/shipment_id", "/colour", "/type", "/occurred_at"},
+		},
+		{
+			"POST", "/v1/events", `{"shipment_id":null,"attributes":{"a":1,"b":"x","c":[]},"occurred_at":"\ud800"}`, ProblemCodeInvalidField,
+			[]string{"/shipment_id", "/occurred_at", "/attributes/a", "/attributes/c", "/type", "/data"},
+		},
+		{
+			"POST", "/v1/events", `{"id":"","type":"a.b","shipment_id":"","occurred_at":"2026-11-30T14:03:22Z","data":1}`, ProblemCodeInvalidField,
+			[]string{"/id", "/shipment_id"},
+		},
+		{
+			"POST", "/v1/subscribers", `{"url":1,"account":"a b","filter":{"types":7,"colour":1},"policy":{"max_age":5,"burst":"x","max_attempts":9999}}`, ProblemCodeInvalidField,
+			[]string{"/url", "/filter/types", "/filter/colour", "/policy/max_age", "/policy/burst", "/account"},
+		},
 		{"PATCH", sub, `{"name":1,"class":"none","secret":"x"}`, ProblemCodeInvalidField, []string{"/name", "/class", "/secret"}},
 		{"PATCH", sub, `{"url":"https://h.example/?***","class":"none"}`, ProblemCodeInvalidRequest, []string{"/url", "/class"}},
 		{"POST", sub + "/secrets", `{"overlap":7,"secret":"short"}`, ProblemCodeInvalidField, []string{"/overlap", "/secret"}},
@@ -170,7 +178,7 @@ func TestTwoKeysAreNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(resp.Body)
-		if _ = resp.Body.Close(); err != nil || resp.StatusCode != 401 || !strings.Contains(string(b), "more than one header Authorization") {
+		if _ = resp.Body.Close(); err != nil || resp.StatusCode != http.StatusUnauthorized || !strings.Contains(string(b), "more than one header Authorization") {
 			t.Errorf("%s: %d %s", second, resp.StatusCode, b)
 		}
 	}
@@ -217,9 +225,9 @@ func TestDeletedIsStillItsOwners(t *testing.T) {
 	}
 	sees := func(path string) string {
 		t.Helper()
-		mine, any := k.as(access.Subscriber, "GET", path, ""), k.as(access.Operator, "GET", path, "")
-		if mine.status != any.status || mine.status != 200 {
-			t.Errorf("%s: %d to its owner, %d to an operator", path, mine.status, any.status)
+		mine, operators := k.as(access.Subscriber, "GET", path, ""), k.as(access.Operator, "GET", path, "")
+		if mine.status != operators.status || mine.status != 200 {
+			t.Errorf("%s: %d to its owner, %d to an operator", path, mine.status, operators.status)
 		}
 		return mine.body
 	}

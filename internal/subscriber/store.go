@@ -63,7 +63,6 @@ type Backend interface {
 	PutConfig(ctx context.Context, id string, expect int64, blob []byte, t schedule.Terms, c schedule.Change) (version int64, err error)
 	ListConfigs(ctx context.Context, after string, limit int) ([]schedule.Config, error)
 	Tombstone(ctx context.Context, id, owner string) error
-	Owners(ctx context.Context, ids []string) ([]string, error)
 	CancelPending(ctx context.Context, id string, limit int) (cancelled, remaining, leases int, err error)
 }
 
