@@ -34,6 +34,10 @@ type Class struct {
 	Name  string
 	SLO   time.Duration
 	Lanes []Lane
+	// LateFor is how long every sample in a row has had it past its SLO. A subscriber at
+	// its own cap or rate is eligible for the moment until it is served, with a head as old
+	// as its backlog: one sample alone says little.
+	LateFor time.Duration
 	// Other marks the class schedule.OtherClass, which stands for all that this
 	// server was not told of: by a typo or after a renaming there are deliveries
 	// that nobody would see. Its SLO is the tightest of the configured ones,
@@ -180,6 +184,7 @@ func snapshot(slo map[string]time.Duration, s schedule.Sample, taken time.Time, 
 		Leases: s.Leases, Expired: s.ExpiredLeases,
 		Ready: s.Ready, Scheduled: s.Scheduled, DeadLetters: s.Dead, OnHold: s.OnHold, Held: s.Held, OpenEvents: s.OpenEvents, LateEvents: s.LateEvents,
 		Failures: failures,
+		Limited:  s.Limited, OldestDead: Age(s.Now, s.OldestDead), Release: Release{s.DueFrom, s.Due},
 	}
 }
 

@@ -9,8 +9,12 @@
 //
 //	age.go      due times into ages, a sample into a Snapshot
 //	verdict.go  a Snapshot into one sentence
+//	diagnose.go, answers.go   Snapshot and Past into what is the matter, with the four
+//	            answers that lead there and the section of the runbook to follow
+//	fleet.go    what dispatchers say of themselves, put together
+//	past.go, ring.go          what was: kept in Redis, the same for every API process
 //	holds.go    who is not sent to, since when, and what ends it
-//	sampler.go  one look at Redis a second, and what survives when it fails
+//	sampler.go, beside.go     one look at Redis a second, and what survives when it fails
 //	ready.go    whether Redis takes what is written to it, and keeps it
 //	metrics.go, json.go, page.go, events.go   the same Snapshot, four ways
 package oncall

@@ -30,6 +30,7 @@ type fakeSource struct {
 	onHold  []schedule.Standing
 	holdErr error
 	holds   int // calls of OnHold
+	workers []schedule.WorkerReport
 	samples int
 	lists   int
 }
@@ -53,6 +54,12 @@ func (f *fakeSource) OnHold(_ context.Context, limit int) ([]schedule.Standing, 
 	defer f.mu.Unlock()
 	f.holds++
 	return f.onHold[:min(limit, len(f.onHold))], f.holdErr
+}
+
+func (f *fakeSource) Workers(context.Context) ([]schedule.WorkerReport, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.workers, f.err
 }
 
 func (f *fakeSource) set(change func(*fakeSource)) {

@@ -43,6 +43,8 @@ type Source interface {
 	// OnHold MUST return at most limit subscribers that are on hold, the longest
 	// first.
 	OnHold(ctx context.Context, limit int) ([]schedule.Standing, error)
+	// Workers MUST return what the dispatchers that are there said last.
+	Workers(ctx context.Context) ([]schedule.WorkerReport, error)
 }
 
 // Options says what is watched.
@@ -56,6 +58,15 @@ type Options struct {
 	// is shown to on-call, so it MUST hold no secret. It is asked at most every 2 s
 	// and MUST return when its ctx ends. Nil means always ready.
 	Ready func(ctx context.Context) error
+	// Rings keep the history where other processes, and the next life of this one, find
+	// it. Nil keeps it here.
+	Rings Rings
+	// Redrives returns those under way, the oldest first, and how many there are by state
+	// is counted of them; Memory is that of Redis; Gaps are what the reconciliation found.
+	// Each MUST return when its ctx ends; a nil func is not asked.
+	Redrives func(ctx context.Context) ([]LiveRedrive, error)
+	Memory   func(ctx context.Context) (used, limit int64, err error)
+	Gaps     func() (map[schedule.Gap]int64, []schedule.Finding)
 	// Registerer gets the metrics; nil means none.
 	Registerer prometheus.Registerer
 	// Logger; nil means silence.
@@ -75,6 +86,10 @@ type OnCall struct {
 	page       *template.Template
 	ready      func(context.Context) error
 	began      time.Time
+	rings      Rings
+	redrives   func(context.Context) ([]LiveRedrive, error)
+	memory     func(context.Context) (used, limit int64, err error)
+	gaps       func() (map[schedule.Gap]int64, []schedule.Finding)
 
 	// done is closed when Run returns, and ends every stream.
 	done     chan struct{}
@@ -98,6 +113,11 @@ type OnCall struct {
 	failuresDue bool      // the list of failures may be out of date
 	failuresAt  time.Time // when it was last read
 	holdsAt     time.Time // when the subscribers on hold were last read
+	fleetAt     time.Time // likewise the reports, the redrives and the memory
+	redrivesAt  time.Time
+	memoryAt    time.Time
+	recalled    bool                 // the history was read since we saw last
+	late        map[string]time.Time // since when each sample in a row had the class past its SLO
 }
 
 // New checks the options and registers the metrics, every series at 0. Nothing is
@@ -132,6 +152,7 @@ func New(source Source, opts Options) (*OnCall, error) {
 	o := &OnCall{
 		source: source, slo: opts.Classes, every: every, log: log, page: page,
 		ready: opts.Ready, isReady: opts.Ready == nil, began: time.Now(),
+		rings: opts.Rings, redrives: opts.Redrives, memory: opts.Memory, gaps: opts.Gaps, late: map[string]time.Time{},
 		// Five missed samples, and at least 5 s, so that one slow answer is no alarm.
 		blindAfter: max(5*every, 5*time.Second),
 		done:       make(chan struct{}), watchers: make(chan struct{}, maxWatchers),
@@ -189,6 +210,11 @@ func (o *OnCall) sample(ctx context.Context) {
 	}
 	o.metrics.duration.Observe(time.Since(start).Seconds())
 	o.note(ctx, err)
+	if err == nil {
+		s.ExpiredFor = o.expiredFor(s)
+		o.lateFor(s)
+		o.keep(ctx, s)
+	}
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,7 +222,6 @@ func (o *OnCall) sample(ctx context.Context) {
 	if err != nil {
 		o.failed, _ = clean(err.Error(), maxError)
 	} else {
-		s.ExpiredFor = o.expiredFor(s)
 		o.latest = s
 		o.history.add(s)
 	}
@@ -232,6 +257,7 @@ func (o *OnCall) sight() Sight {
 func (o *OnCall) look(ctx context.Context) (Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
+	begun := time.Now()
 	sample, err := o.source.Sample(ctx, o.names)
 	if err != nil {
 		return Snapshot{}, fmt.Errorf("sample the engine: %w", err)
@@ -250,7 +276,9 @@ func (o *OnCall) look(ctx context.Context) (Snapshot, error) {
 		}
 	}
 	s := snapshot(o.slo, sample, taken, failures)
+	s.Took = taken.Sub(begun)
 	s.Holds = o.holds(ctx, prev, sample, taken)
+	o.beside(ctx, prev, &s)
 	return s, nil
 }
 
@@ -271,5 +299,7 @@ func (o *OnCall) note(ctx context.Context, err error) {
 	case o.failing:
 		o.log.InfoContext(ctx, "on-call sampler sees again")
 	}
-	o.failing = err != nil
+	if o.failing = err != nil; o.failing {
+		o.recalled = false
+	}
 }

@@ -25,6 +25,12 @@ const (
 	Healthy            Diagnosis = "healthy"
 )
 
+// Diagnoses are all of them, in that order.
+var Diagnoses = []Diagnosis{
+	BlindSampler, NotSampled, LedgerGap, NotReady, NoWorkers, ConcentratedOutage, WidespreadFailures, RetryPressure,
+	SaturatedWorkers, StaleDeliveries, Healthy,
+}
+
 // Says is the answer to a question of triage.
 type Says string
 
@@ -79,17 +85,7 @@ type Triage struct {
 	Notes []Evidence
 }
 
-// Diagnose says what is the matter. It is a pure function of what was seen (s), what was
-// before it (past), and how it was come by (sight). Past blindAfter without a good sample
-// it says that nothing is known.
-func Diagnose(s Snapshot, past Past, sight Sight, blindAfter time.Duration) Triage {
-	_ = past
-	v := Judge(s, sight, blindAfter)
-	steady, running := v.Sentence()
-	return Triage{Diagnosis: Healthy, Sentence: steady + running, Runbook: string(Healthy)}
-}
-
-// Triage is the diagnosis of now, and Past what it was drawn from beside Latest.
+// Triage is the diagnosis of now.
 func (o *OnCall) Triage() Triage {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -125,7 +121,7 @@ type LiveRedrive struct {
 type Memory struct{ Used, Max int64 }
 
 // releaseMinutes is how far the release curve looks ahead.
-const releaseMinutes = 15
+const releaseMinutes = schedule.DueMinutes
 
 // Release is how many deliveries fall due by themselves, minute by minute: retries and
 // redriven ones, for a first attempt is due at once. Those of subscribers on hold are
