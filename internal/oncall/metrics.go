@@ -64,10 +64,27 @@ var (
 		"Pairs of subscriber and lane whose next delivery is not due yet; a subscriber counts in each of its lanes.")
 	descOnHold = desc("subscribers_on_hold",
 		"Subscribers that are not sent to: paused, disabled, throttled, or with an open breaker.")
-	descHeldCount = desc("deliveries_held", "Pending deliveries of subscribers on hold, which wait for that to end.")
-	descOpen      = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
-	descLate      = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
-	descDead      = desc("dead_letters", "Dead letters kept as evidence.")
+	descHeldCount  = desc("deliveries_held", "Pending deliveries of subscribers on hold, which wait for that to end.")
+	descOpen       = desc("open_events", "Events accepted whose deliveries are not all enqueued yet.")
+	descLate       = desc("late_events", "Events not expanded in time and set aside; anything but 0 needs a person.")
+	descDead       = desc("dead_letters", "Dead letters kept as evidence.")
+	descOldestDead = desc("dead_letter_oldest_age_seconds",
+		"How long ago the oldest dead letter that is kept died; 0 if there is none.")
+	descInFlight     = desc("in_flight", "Deliveries that a worker has: leases that are not past their end.")
+	descLimitedLanes = desc("subscribers_limited",
+		"Pairs of subscriber and lane with a due delivery whose subscriber is at its own cap or rate.")
+	descDueSoon = desc("due_soon",
+		"Deliveries of the retry and redrive lanes that fall due in the minutes to come, the present one included; those on hold too.", "within")
+	descWorkers  = desc("workers", "Dispatchers that report.")
+	descFleet    = desc("fleet_slots", "Slots of all dispatchers that report, as on-call sees them.", "state")
+	descCapacity = desc("fleet_capacity_per_second",
+		"Attempts a second that the slots could carry at what an attempt takes now; 0 if that is not known.")
+	descFailing = desc("subscribers_failing",
+		"Subscribers with a failed attempt in the last minute, as far as a dispatcher keeps count (64).")
+	descRedrives  = desc("redrives", "Redrives under way, by state.", "state")
+	descMemory    = desc("redis_memory_bytes", "Memory that Redis uses.")
+	descMaxMemory = desc("redis_memory_limit_bytes", "Memory that Redis may use; 0 without a limit.")
+	descPage      = desc("page_due", "1 if triage would wake somebody now, by its own rules.")
 	descFit       = desc("ready", "1 if Redis takes writes and is set up to keep them, as this server last saw; 0 if not, or not known yet.")
 	descLastRun   = desc("sampler_last_run_timestamp_seconds",
 		"Local time of the last good sample, by which every other gauge here is to be judged; 0 before the first.")
@@ -80,6 +97,8 @@ type gauges struct{ o *OnCall }
 // Describe implements prometheus.Collector.
 func (gauges) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
+		descOldestDead, descInFlight, descLimitedLanes, descDueSoon, descWorkers, descFleet, descCapacity, descFailing, descRedrives,
+		descMemory, descMaxMemory, descPage,
 		descEligible, descLimited, descHeld, descSLO, descLedger, descImbalance, descLeases,
 		descExpired, descFit, descReady, descScheduled, descOnHold, descHeldCount, descOpen, descLate, descDead, descLastRun,
 	} {
@@ -93,7 +112,7 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	g.o.mu.Lock()
-	s, ready := g.o.latest, g.o.isReady
+	s, ready, page := g.o.latest, g.o.isReady, g.o.triage().Page
 	g.o.mu.Unlock()
 	for _, c := range s.Classes {
 		gauge(descSLO, c.SLO.Seconds(), c.Name)
@@ -118,13 +137,55 @@ func (g gauges) Collect(ch chan<- prometheus.Metric) {
 	gauge(descOpen, float64(s.OpenEvents))
 	gauge(descLate, float64(s.LateEvents))
 	gauge(descDead, float64(s.DeadLetters))
-	lastRun, fit := 0.0, 0.0
+	g.fleet(gauge, s)
+	lastRun, fit, due := 0.0, 0.0, 0.0
 	if !s.Taken.IsZero() {
 		lastRun = float64(s.Taken.UnixMilli()) / 1000
 	}
 	if ready {
 		fit = 1
 	}
+	if page {
+		due = 1
+	}
+	gauge(descPage, due)
 	gauge(descLastRun, lastRun)
 	gauge(descFit, fit)
 }
+
+// dueWithin are the minutes that the release curve is summed up for, as labels.
+var dueWithin = []struct {
+	label   string
+	minutes int
+}{{"1m", 1}, {"5m", 5}, {"15m", releaseMinutes}}
+
+// fleet collects what a sample alone does not say.
+func (gauges) fleet(gauge func(*prometheus.Desc, float64, ...string), s Snapshot) {
+	gauge(descOldestDead, s.OldestDead.Seconds())
+	gauge(descInFlight, float64(s.InFlight()))
+	gauge(descLimitedLanes, float64(s.Limited))
+	for _, w := range dueWithin {
+		sum := int64(0)
+		for _, n := range s.Release.Due[:w.minutes] {
+			sum += n
+		}
+		gauge(descDueSoon, float64(sum), w.label)
+	}
+	gauge(descWorkers, float64(len(s.Fleet.Workers)))
+	gauge(descFleet, float64(s.Fleet.Used), "used")
+	gauge(descFleet, float64(s.Fleet.Slots-s.Fleet.Used), "free")
+	gauge(descCapacity, s.Fleet.Capacity)
+	gauge(descFailing, float64(s.Fleet.FailingTotal))
+	by := map[string]int{}
+	for _, r := range s.Redrives {
+		by[r.State]++
+	}
+	for _, state := range liveStates {
+		gauge(descRedrives, float64(by[state]), state)
+	}
+	gauge(descMemory, float64(s.Memory.Used))
+	gauge(descMaxMemory, float64(s.Memory.Max))
+}
+
+// liveStates are those of a redrive under way.
+var liveStates = []string{"planning", "canary", "awaiting_approval", "running", "paused"}

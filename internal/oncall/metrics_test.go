@@ -2,14 +2,18 @@ package oncall
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 func exposition(t *testing.T, reg *prometheus.Registry) string {
@@ -25,7 +29,16 @@ func TestMetrics(t *testing.T) {
 	source := &fakeSource{sample: late()}
 	source.sample.Ledger.Dead++
 	source.sample.ExpiredLeases, source.sample.OnHold, source.sample.Held = 7, 5, 1245
-	o := newOnCall(t, source, Options{Registerer: reg})
+	source.sample.OldestDead, source.sample.Limited = ago(2*time.Hour), 6
+	source.sample.Due = [schedule.DueMinutes]int64{3, 1, 1, 1, 1, 9}
+	source.workers = []schedule.WorkerReport{{
+		Worker: "w", Slots: 100, InUse: map[string]int{"fast/fresh": 40}, PerSecond: 400, SlotSeconds: 0.1, FailingTotal: 2,
+	}}
+	o := newOnCall(t, source, Options{
+		Registerer: reg,
+		Redrives:   func(context.Context) ([]LiveRedrive, error) { return []LiveRedrive{{ID: "rdv_1", State: "running"}}, nil },
+		Memory:     func(context.Context) (int64, int64, error) { return 1_000_000, 2_000_000, nil },
+	})
 
 	before := exposition(t, reg)
 	o.sample(t.Context())
@@ -58,6 +71,22 @@ func TestMetrics(t *testing.T) {
 		`fanout_open_events 1`,
 		`fanout_late_events 2`,
 		`fanout_dead_letters 4`,
+		`fanout_in_flight 57`,
+		`fanout_dead_letter_oldest_age_seconds 7200`,
+		`fanout_subscribers_limited 6`,
+		`fanout_due_soon{within="1m"} 3`,
+		`fanout_due_soon{within="5m"} 7`,
+		`fanout_due_soon{within="15m"} 16`,
+		`fanout_workers 1`,
+		`fanout_fleet_slots{state="used"} 40`,
+		`fanout_fleet_slots{state="free"} 60`,
+		`fanout_fleet_capacity_per_second 1000`,
+		`fanout_subscribers_failing 2`,
+		`fanout_redrives{state="running"} 1`,
+		`fanout_redrives{state="paused"} 0`,
+		`fanout_redis_memory_bytes 1e+06`,
+		`fanout_redis_memory_limit_bytes 2e+06`,
+		`fanout_page_due 1`,
 		`fanout_sampler_duration_seconds_count 1`,
 		`fanout_sampler_errors_total 0`,
 	} {
