@@ -62,10 +62,14 @@ func read(t *testing.T, name string) []byte {
 	return b
 }
 
+// defaults are what ${NAME:-default} is where nobody has set NAME.
+var defaults = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)
+
 func load(t *testing.T) compose {
 	t.Helper()
 	var c compose
-	d := yaml.NewDecoder(bytes.NewReader(read(t, "docker-compose.yml")))
+	text := defaults.ReplaceAll(read(t, "docker-compose.yml"), []byte("$1"))
+	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&c); err != nil {
 		t.Fatalf("docker-compose.yml: %v", err)
@@ -119,7 +123,10 @@ func TestRedisKeepsWhatItPromised(t *testing.T) {
 func TestEnvironmentIsUnderstood(t *testing.T) {
 	for name, s := range load(t).Services {
 		t.Run(name, func(t *testing.T) {
-			var cli boot.Common
+			var cli struct {
+				boot.Common
+				boot.Access
+			}
 			k, err := kong.New(&cli, boot.Options("", "127.0.0.1:1")...)
 			if err != nil {
 				t.Fatal(err)
@@ -151,6 +158,10 @@ func TestPrometheusScrapesWhereTheyListen(t *testing.T) {
 			Static []struct {
 				Targets []string `yaml:"targets"`
 			} `yaml:"static_configs"`
+			Authorization struct {
+				Type string `yaml:"type"`
+				File string `yaml:"credentials_file"`
+			} `yaml:"authorization"`
 		} `yaml:"scrape_configs"`
 		Rules []string `yaml:"rule_files"`
 	}
@@ -168,6 +179,11 @@ func TestPrometheusScrapesWhereTheyListen(t *testing.T) {
 		}
 		if _, _, err := net.SplitHostPort(target); err != nil {
 			t.Error(err)
+		}
+		// The API asks for a key once there are any, the dispatcher for none.
+		mounts := func(v string) bool { return strings.HasSuffix(v, ":"+s.Authorization.File+":ro") }
+		if s.Job == "fanout" && (s.Authorization.Type != "Bearer" || !slices.ContainsFunc(services["prometheus"].Volumes, mounts)) {
+			t.Errorf("it is scraped with %+v, of what is mounted at %v", s.Authorization, services["prometheus"].Volumes)
 		}
 	}
 	for _, r := range p.Rules {
