@@ -71,14 +71,9 @@ func NewTracer(ctx context.Context, service string, logger *slog.Logger) (trace.
 	return p, p.Shutdown, nil
 }
 
-// NewRegistry is a registry with the process's own metrics and fanout_build_info.
+// NewRegistry is a registry with the process's own metrics.
 func NewRegistry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "fanout_build_info", Help: "1, with the version of this build.",
-		ConstLabels: prometheus.Labels{"version": Version()},
-	})
-	info.Set(1)
-	r.MustRegister(info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return r
 }

@@ -78,12 +78,6 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 		Logger: p.Logger, Registerer: p.Registry,
 	})
 	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready(), keys.Ready(ctx)) }
-	watch, err := oncall.New(p.Engine, oncall.Options{
-		Classes: p.Classes, Ready: ready, Logger: p.Logger, Registerer: p.Registry,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("on-call: %w", err)
-	}
 	reconcile, err := oncall.NewReconciler(p.Engine, p.Logger, p.Registry)
 	if err != nil {
 		return nil, fmt.Errorf("on-call: %w", err)
@@ -91,6 +85,11 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	redrives := p.openRedrives(redrive.Options{
 		Classes: p.Classes, ClassOf: classOf(store), Audit: httpapi.AuditRedrives(who.Audit), Logger: p.Logger,
 	})
+	p.tellBuild("")
+	watch, err := p.watch(ready, reconcile, redrives)
+	if err != nil {
+		return nil, fmt.Errorf("on-call: %w", err)
+	}
 	pages, err := console.New(console.Options{
 		Sessions: who.Sessions, Cookie: httpapi.SessionCookie, May: httpapi.May, Logger: p.Logger,
 	})

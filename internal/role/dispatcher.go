@@ -75,6 +75,7 @@ func Dispatcher(p Parts, w Work, ln net.Listener) []boot.Stage {
 		Grace:  max(w.Grace, time.Nanosecond), // 0 would be its default
 		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
 	})
+	p.tellBuild(w.Slice)
 	stages := []boot.Stage{{
 		Name: "dispatcher", Grace: w.Grace + settleMargin,
 		Run: func(ctx context.Context) error {
