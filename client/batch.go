@@ -140,7 +140,7 @@ func (b *batch) send(ctx context.Context, c *Client, part []int) error {
 	var answer struct {
 		Results []BatchItem `json:"results"`
 	}
-	if err := c.do(ctx, request{method: http.MethodPost, path: "/v1/events/batch", body: body}, &answer); err != nil {
+	if err := c.do(ctx, request{method: http.MethodPost, path: "/v1/events/batch", body: body, wait: true}, &answer); err != nil {
 		return err
 	}
 	if len(answer.Results) != len(part) {

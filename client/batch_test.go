@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -150,5 +152,32 @@ func TestBatchInDoubt(t *testing.T) {
 		if _, err := fast(t, serve(t, s).URL).PostBatch(t.Context(), many[:1]); !errors.Is(err, ErrAnswer) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestWhatTakesLongerIsGivenLonger: a batch and a redrive's preview may take the server
+// longer than a post, and are not cut off for it.
+func TestWhatTakesLongerIsGivenLonger(t *testing.T) {
+	t.Parallel()
+	const most = 100 * time.Millisecond
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		select {
+		case <-time.After(3 * most):
+		case <-r.Context().Done():
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"results":[{"index":0,"status":202,"id":"e1"}]}`)
+	}))
+	t.Cleanup(slow.Close)
+	c := fast(t, slow.URL, WithAttemptTimeout(most), WithRetries(0))
+	if r, err := c.PostBatch(t.Context(), []Event{event("e1")}); err != nil || r.Accepted != 1 {
+		t.Errorf("a batch: %+v, %v", r, err)
+	}
+	if _, err := c.PreviewRedrive(t.Context(), RedriveOrder{Reason: "it was down"}); err != nil {
+		t.Errorf("a preview: %v", err)
+	}
+	if _, err := c.Post(t.Context(), event("e1")); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("a post: %v", err)
 	}
 }

@@ -23,7 +23,7 @@ type request struct {
 	body   []byte     // nil for none
 	header map[string]string
 	repeat repeat
-	wait   bool // it may take as long as requests in flight do
+	wait   bool // it may take the server longer than most do
 }
 
 // call is a request and what its last attempt came to.

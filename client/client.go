@@ -18,12 +18,13 @@ const (
 	defaultBackoffBase   = 200 * time.Millisecond
 	defaultBackoffCap    = 10 * time.Second
 	defaultRetryAfterCap = 30 * time.Second
-	// defaultAttemptTimeout is above what the server takes for its longest answer
-	// but one (15 s of work, 10 s to read and as many to write).
+	// defaultAttemptTimeout is above what the server takes for most answers (15 s of
+	// work, 10 s to read and as many to write).
 	defaultAttemptTimeout = 40 * time.Second
-	// deleteTimeout is for the one call that may take longer: a delete waits for
-	// requests in flight, at most 90 s, and then writes its answer.
-	deleteTimeout = 110 * time.Second
+	// patientTimeout is for the calls that may take longer: a delete waits for requests
+	// in flight, at most 90 s, and then writes its answer; a batch is read for 30 s and
+	// worked on for 30 s, and a redrive is previewed for 30 s.
+	patientTimeout = 110 * time.Second
 
 	maxAnswer      = 64 << 20 // bytes of one answer; more is an error
 	idlePerHost    = 64       // connections kept for the next calls
@@ -41,7 +42,7 @@ type Client struct {
 	authorise func(http.Header)
 	agent     string
 	http      *retryablehttp.Client
-	patient   *retryablehttp.Client // the same for deletes, which wait
+	patient   *retryablehttp.Client // the same for what takes longer
 	idle      func()
 	waits     waits
 }
@@ -71,7 +72,9 @@ func WithBackoff(base, widest time.Duration) Option {
 func WithRetryAfterCap(d time.Duration) Option { return func(o *options) { o.retryAfterCap = d } }
 
 // WithAttemptTimeout bounds each attempt, from its dial to the end of its answer.
-// Default 40 s, which is above the server's own bounds. The context bounds them all.
+// Default 40 s, which is above the server's own bounds; a delete that waits, a batch and
+// the preview of a redrive have at least 110 s, for these take longer. The context
+// bounds them all.
 func WithAttemptTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // WithTransport sets what carries the requests, for certificates, proxies or traces.
@@ -118,7 +121,7 @@ func New(baseURL, token string, opts ...Option) (*Client, error) {
 		}
 		o.transport, c.idle = t, t.CloseIdleConnections
 	}
-	c.http, c.patient = c.newHTTP(o, o.timeout), c.newHTTP(o, max(o.timeout, deleteTimeout))
+	c.http, c.patient = c.newHTTP(o, o.timeout), c.newHTTP(o, max(o.timeout, patientTimeout))
 	return c, nil
 }
 

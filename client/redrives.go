@@ -128,7 +128,7 @@ type HeadRoom struct {
 // PreviewRedrive says what an order would take, and changes nothing. It takes a second
 // or more.
 func (c *Client) PreviewRedrive(ctx context.Context, o RedriveOrder) (RedrivePreview, error) {
-	r := request{method: http.MethodPost, path: "/v1/redrives", query: url.Values{"dry_run": {"true"}}}
+	r := request{method: http.MethodPost, path: "/v1/redrives", query: url.Values{"dry_run": {"true"}}, wait: true}
 	return send[RedrivePreview](ctx, c, r, o)
 }
 
