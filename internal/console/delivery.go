@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/fanout/fanout/client"
 	"github.com/fanout/fanout/internal/oncall"
@@ -137,7 +136,7 @@ func attemptsOf(all []client.Attempt) []attemptView {
 		trace := text("trace", a.TraceID)
 		trace.Mono = true
 		views[i] = attemptView{
-			Number: a.Attempt, At: oncall.StampOf(a.StartedAt), Outcome: outcome, Took: took(time.Duration(a.Duration)),
+			Number: a.Attempt, At: oncall.StampOf(a.StartedAt), Outcome: outcome, Took: took(lengthOf(a)),
 			Error: said(a.Error), Excerpt: said(a.Excerpt),
 			Facts: filled(text("asked for", after), text("phases", phases(a.Phases)), text("worker", said(a.Worker)), text("version", said(a.Version)), trace),
 		}

@@ -136,7 +136,10 @@ func since(st client.SubscriberStatus) string {
 }
 
 func waits(n int64) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "no delivery waits"
+	case 1:
 		return "1 delivery waits"
 	}
 	return oncall.Number(n) + " deliveries wait"

@@ -61,7 +61,7 @@ func pictureOf(d client.Delivery, plan *client.Schedule) picture {
 		if a.Outcome == "lease_lost" {
 			m = still
 		}
-		p.add(step{Kind: "attempt", Mark: m, What: what, Note: took(time.Duration(a.Duration)) + ", " + clock(a.StartedAt), Bars: phaseBars(a, longest)})
+		p.add(step{Kind: "attempt", Mark: m, What: what, Note: took(lengthOf(a)) + ", " + clock(a.StartedAt), Bars: phaseBars(a, longest)})
 		last = a.StartedAt.Add(time.Duration(a.Duration))
 	}
 	p.rest(d, plan, last)
@@ -159,9 +159,18 @@ func (s step) Under() float64 { return s.Y + stationHeight - 2 }
 
 func longestOf(all []client.Attempt) (longest time.Duration) {
 	for _, a := range all {
-		longest = max(longest, time.Duration(a.Duration))
+		longest = max(longest, lengthOf(a))
 	}
 	return longest
+}
+
+// lengthOf is how long an attempt took: by its phases, which are finer, if that is more.
+func lengthOf(a client.Attempt) time.Duration {
+	if p := a.Phases; p != nil {
+		ms := p.DNS + p.Dial + p.TLS + p.FirstByte + p.Body
+		return max(time.Duration(a.Duration), time.Duration(ms*float64(time.Millisecond)))
+	}
+	return time.Duration(a.Duration)
 }
 
 // phaseBars are where an attempt's time went, on the scale of the longest.
@@ -170,7 +179,7 @@ func phaseBars(a client.Attempt, longest time.Duration) []part {
 		return nil
 	}
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	whole, scale := ms(time.Duration(a.Duration)), ms(longest)
+	whole, scale := ms(lengthOf(a)), ms(longest)
 	connect := a.Phases.DNS + a.Phases.Dial + a.Phases.TLS
 	silent := max(0, whole-connect-a.Phases.FirstByte-a.Phases.Body)
 	answer := a.Phases.FirstByte

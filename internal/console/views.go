@@ -121,7 +121,12 @@ func span(d client.Duration) string { return oncall.Span(time.Duration(d)) }
 
 // took is a duration of an attempt, finer than span where it is short.
 func took(d time.Duration) string {
-	if d < time.Second {
+	switch {
+	case d <= 0:
+		return "0 ms"
+	case d < time.Millisecond:
+		return "under 1 ms"
+	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	}
 	return oncall.Span(d)

@@ -52,7 +52,7 @@ type (
 	}
 	deadView struct {
 		Kept, Oldest, Arrived string
-		Chart                 spark
+		Chart                 curve
 		Highest               string
 	}
 	redriveView struct {
@@ -96,7 +96,7 @@ func answersOf(t Triage) []answerView {
 		if a.Question == "" {
 			continue
 		}
-		v := answerView{Answer: a, Seen: evidenceOf(a.Evidence)}
+		v := answerView{Answer: a, Seen: shownEvidence(a.Evidence)}
 		switch a.Says {
 		case No:
 			v.Word, v.Mark = "No", Within
@@ -112,8 +112,8 @@ func answersOf(t Triage) []answerView {
 	return all
 }
 
-// evidenceOf leads to pages, and cleans what a stranger may have said.
-func evidenceOf(all []Evidence) []Evidence {
+// shownEvidence leads to pages, and cleans what a stranger may have said.
+func shownEvidence(all []Evidence) []Evidence {
 	out := make([]Evidence, len(all))
 	for i, e := range all {
 		out[i].Text, _ = clean(e.Text, maxSaid)
@@ -122,8 +122,8 @@ func evidenceOf(all []Evidence) []Evidence {
 	return out
 }
 
-// releaseOf draws the release curve against what the slots can carry in a minute.
-func releaseOf(s Snapshot) *releaseView {
+// shownRelease draws the release curve against what the slots can carry in a minute.
+func shownRelease(s Snapshot) *releaseView {
 	if s.Release.From.IsZero() {
 		return nil
 	}
@@ -203,25 +203,49 @@ func deadOf(s Snapshot, p Past) deadView {
 	if s.OldestDead > 0 {
 		v.Oldest = ageText(s.OldestDead)
 	}
-	var dots []dot
+	const minutes = int(hour / time.Minute)
 	var arrived, highest int64
+	by := make([]int64, minutes) // of one in 5 s the eye makes a storm
 	points := p.Last(hour, s.At)
 	for i := 1; i < len(points); i++ {
 		if points[i].At.Sub(points[i-1].At) > gapInPast {
 			continue
 		}
 		n := max(0, points[i].Dead-points[i-1].Dead)
-		arrived += n
-		// By the minute: of one in 5 s the eye makes a storm.
-		if minute := points[i].At.Truncate(time.Minute); len(dots) == 0 || !dots[len(dots)-1].at.Equal(minute) {
-			dots = append(dots, dot{at: minute})
+		minute := minutes - 1 - int(s.At.Sub(points[i].At)/time.Minute)
+		if minute < 0 || minute >= minutes {
+			continue
 		}
-		dots[len(dots)-1].value += float64(n)
-		highest = max(highest, int64(dots[len(dots)-1].value))
+		arrived += n
+		by[minute] += n
+		highest = max(highest, by[minute])
 	}
 	v.Arrived, v.Highest = number(arrived), number(highest)
-	v.Chart = sparkOf(dots, 0, s.At, hour, 2*time.Minute)
+	v.Chart = curveOf(by, 0)
 	return v
+}
+
+// reachOf is how far back a line goes: an hour, or as far as there is anything, in steps
+// that a person reads at a glance.
+func reachOf(dots []dot, now time.Time) time.Duration {
+	for _, reach := range []time.Duration{5 * time.Minute, 15 * time.Minute, 30 * time.Minute} {
+		if len(dots) == 0 || now.Sub(dots[0].at) <= reach {
+			return reach
+		}
+	}
+	return hour
+}
+
+// tagsOf say beside the verdict what is the matter, and whether it can wait.
+func tagsOf(state State, t Triage) []string {
+	if state == Blind || state == Starting {
+		return nil // the word says it
+	}
+	tags := []string{strings.ReplaceAll(string(t.Diagnosis), "_", " ")}
+	if t.Page {
+		return append(tags, "act now")
+	}
+	return append(tags, "can wait until morning")
 }
 
 // agesIn are the ages of a class in the past, and now.

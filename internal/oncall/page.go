@@ -47,14 +47,12 @@ type (
 		Visitor
 
 		State       State
-		Diagnosis   Diagnosis
 		Word        string
 		Sentence    string
 		Runbook     string   // the section of docs/runbook.md to follow; empty if there is none
 		Steady      string   // what a screen reader says when it changes
-		Notes       []string // steady, like Steady
+		Tags        []string // what is the matter, and whether it can wait
 		Beside      []Evidence
-		Aside       []string
 		Sampled     *stamp // nil before the first sample
 		Stale       string // empty while fresh
 		Classes     []classView
@@ -82,6 +80,7 @@ type (
 		Bar          bar
 		Spark        spark
 		SparkMax     string
+		Since        string // how far back the line reaches
 		Rows         []laneView
 	}
 	laneView struct {
@@ -182,9 +181,9 @@ func (o *OnCall) view(visitor Visitor) view {
 		v.Stale = ageText(verdict.Stale)
 	}
 	for _, c := range s.shown() {
-		v.Classes = append(v.Classes, classViewOf(c, sparkOf(agesIn(o.past, s, c), c.SLO.Seconds(), s.At, hour, max(gapInPast, 3*o.every))))
+		v.Classes = append(v.Classes, classViewOf(c, agesIn(o.past, s, c), s.At, max(gapInPast, 3*o.every)))
 	}
-	v.Release, v.Slots, v.Failing = releaseOf(s), slotsOf(s.Fleet), failingOf(s.Fleet)
+	v.Release, v.Slots, v.Failing = shownRelease(s), slotsOf(s.Fleet), failingOf(s.Fleet)
 	if more := s.Fleet.FailingTotal - len(v.Failing); more > 0 {
 		v.MoreFailing = number(int64(more))
 	}
@@ -209,18 +208,12 @@ func (o *OnCall) view(visitor Visitor) view {
 // say puts verdict and triage into the sentences at the top.
 func (v *view) say(verdict Verdict, t Triage) {
 	steady, _ := verdict.Sentence()
-	v.Steady, v.Notes = steady, verdict.Notes()
-	v.Diagnosis, v.Sentence = t.Diagnosis, t.Sentence
+	v.Steady, v.Sentence = steady, t.Sentence
 	if t.Diagnosis != Healthy && t.Diagnosis != NotSampled {
 		v.Runbook = strings.ReplaceAll(t.Runbook, "_", "-")
+		v.Tags = tagsOf(verdict.State, t)
 	}
-	v.Answers, v.Beside = answersOf(t), evidenceOf(t.Notes)
-	if held := verdict.HeldText(); held != "" {
-		v.Aside = append(v.Aside, held)
-	}
-	for _, w := range verdict.Aside {
-		v.Aside = append(v.Aside, w.Text())
-	}
+	v.Answers, v.Beside = answersOf(t), shownEvidence(t.Notes)
 }
 
 func countsOf(s Snapshot) []count {
@@ -275,11 +268,13 @@ func ledgerViewOf(s Snapshot) ledgerView {
 	}
 }
 
-func classViewOf(c Class, s spark) classView {
+func classViewOf(c Class, ages []dot, now time.Time, gap time.Duration) classView {
+	reach := reachOf(ages, now)
+	s := sparkOf(ages, c.SLO.Seconds(), now, reach, gap)
 	oldest := c.Oldest()
 	cv := classView{
 		Class: c, Age: ageText(oldest.Eligible), SLOText: sloText(c.SLO),
-		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(time.Duration(s.Max * float64(time.Second))),
+		Bar: barOf(oldest.Eligible, c.SLO), Spark: s, SparkMax: ageText(time.Duration(s.Max * float64(time.Second))), Since: sloText(reach) + " ago",
 	}
 	if oldest.Eligible > 0 {
 		cv.Lane = oldest.Name

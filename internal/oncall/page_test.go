@@ -115,7 +115,7 @@ func TestPageTells(t *testing.T) {
 		"oldest held delivery in a class that this server was not told of (--class), fresh lane: 10 h",
 		"There are deliveries of a class that this server was not told of (--class).",
 		`<a href="/oncall/dead-letters/` + d.ID + `">` + d.ID + `</a>`, `<a href="/oncall/events/evt%2F1%3Fx=%23%22y">evt/1?x=#&#34;y</a>`,
-		`title="` + d.SubscriberID + `"`, "subscriber lanes ready for a turn",
+		`<a href="/oncall/subscribers/` + d.SubscriberID + `">`, "subscriber lanes ready for a turn",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q", want)
