@@ -161,7 +161,13 @@ func explained() map[string]facts {
 			f.reason = "expired"
 			f.delivery.Attempts, f.delivery.Evidence, f.delivery.LastOutcome, f.delivery.LastStatus = 0, nil, "", 0
 		}),
-		"refused": with(ended(client.Dead), func(f *facts) { f.reason, f.delivery.LastStatus = "http_422", 422 }),
+		"refused":             with(ended(client.Dead), func(f *facts) { f.reason, f.delivery.LastStatus = "http_422", 422 }),
+		"refused-by-endpoint": with(ended(client.Dead), func(f *facts) { f.reason, f.delivery.LastStatus = "http_401", 401 }),
+		"retry-after-in-vain": with(drawn(), func(f *facts) {
+			last := &f.delivery.Evidence[1]
+			last.RetryAfter, last.Status = seconds(3600), 429
+			last.Error = "answered 429 Too Many Requests; its Retry-After asked for 2h0m0s and gets 1h0m0s (retry_after_cap)"
+		}),
 		"kept-few": with(ended(client.Dead), func(f *facts) {
 			f.delivery.Attempts, f.delivery.RedriveGeneration, f.event = 15, 1, nil
 			f.subscriber, f.unseen = nil, "has been deleted"

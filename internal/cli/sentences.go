@@ -90,7 +90,11 @@ func (f facts) death() string {
 	case delivery.Gone:
 		return "its endpoint answered 410 Gone, which also disabled the subscriber"
 	default:
-		return meaning(f.reason, d.LastStatus) + ", which no other attempt would change"
+		said := meaning(f.reason, d.LastStatus)
+		if delivery.Outcome(f.reason).Blame() == delivery.Endpoint { // it may be well a minute later
+			return said + ", which ends a delivery at once; as it speaks of the endpoint, it counts towards the breaker too"
+		}
+		return said + ", which no other attempt would change"
 	}
 }
 
@@ -113,7 +117,9 @@ func (f facts) attempts(now time.Time) (said []string) {
 		if a.Error != "" && a.Status == 0 {
 			line += " The error: " + strings.TrimSuffix(oneLine(a.Error, 200), ".") + "."
 		}
-		if a.RetryAfter > 0 {
+		if _, vain, is := strings.Cut(a.Error, "; its Retry-After "); is { // ignored, or cut short
+			line += " Its Retry-After " + vain + "."
+		} else if a.RetryAfter > 0 {
 			line += fmt.Sprintf(" It asked to be left alone for %s.", a.RetryAfter)
 		}
 		if a.Excerpt != "" {
