@@ -10,6 +10,7 @@ import (
 type OnCall struct {
 	Now          time.Time     `json:"now"`
 	StaleSeconds float64       `json:"stale_seconds"`
+	Triage       Triage        `json:"triage"`
 	Classes      []OnCallClass `json:"classes"`
 	Ledger       Ledger        `json:"ledger"`
 	Leases       int64         `json:"leases"`
@@ -19,6 +20,15 @@ type OnCall struct {
 	Scheduled         int64           `json:"scheduled"`
 	SubscribersOnHold int64           `json:"subscribers_on_hold"`
 	DeliveriesHeld    int64           `json:"deliveries_held"`
+	InFlight          int64           `json:"in_flight"`
+	Limited           int64           `json:"limited"`
+	OldestDeadSeconds float64         `json:"oldest_dead_letter_seconds"`
+	LateEvents        int64           `json:"late_events"`
+	Fleet             Fleet           `json:"fleet"`
+	Release           Release         `json:"release"`
+	Redis             OnCallRedis     `json:"redis"`
+	Gaps              []Gap           `json:"gaps"`
+	Redrives          []OnCallRedrive `json:"redrives"`
 	DeadLetters       int64           `json:"dead_letters"`
 	OpenEvents        int64           `json:"open_events"`
 	Trouble           string          `json:"trouble"` // of Redis, for a person; "" for none

@@ -71,6 +71,9 @@ func (f *failing) note(l *lease, class string, o delivery.Outcome, now, redisNow
 	if one.Since.IsZero() {
 		one.Since = redisNow
 	}
+	if class == "" { // its config could not be read
+		class = otherClass
+	}
 	one.Class, one.Outcome, one.DeliveryID = class, o, l.ID
 	one.last, one.said = now, redisNow
 	one.turn(now)

@@ -25,6 +25,12 @@ const (
 	DiscardNotDead   DiscardResultResult = "not_dead"
 )
 
+// Defines values for FleetUsePool.
+const (
+	PoolFast FleetUsePool = "fast"
+	PoolSlow FleetUsePool = "slow"
+)
+
 // Defines values for HealthStatus.
 const (
 	HealthOK HealthStatus = "ok"
@@ -88,6 +94,37 @@ const (
 const (
 	PayloadBase64 SentPayloadEncoding = "base64"
 	PayloadUTF8   SentPayloadEncoding = "utf8"
+)
+
+// Defines values for TriageDiagnosis.
+const (
+	DiagnosisBlind              TriageDiagnosis = "blind"
+	DiagnosisConcentratedOutage TriageDiagnosis = "concentrated_outage"
+	DiagnosisHealthy            TriageDiagnosis = "healthy"
+	DiagnosisLedgerGap          TriageDiagnosis = "ledger_gap"
+	DiagnosisNoWorkers          TriageDiagnosis = "no_workers"
+	DiagnosisNotReady           TriageDiagnosis = "not_ready"
+	DiagnosisRetryPressure      TriageDiagnosis = "retry_pressure"
+	DiagnosisSaturatedWorkers   TriageDiagnosis = "saturated_workers"
+	DiagnosisStaleDeliveries    TriageDiagnosis = "stale_deliveries"
+	DiagnosisStarting           TriageDiagnosis = "starting"
+	DiagnosisWidespreadFailures TriageDiagnosis = "widespread_failures"
+)
+
+// Defines values for TriageAnswerID.
+const (
+	QuestionConcentrated TriageAnswerID = "concentrated"
+	QuestionRetries      TriageAnswerID = "retries"
+	QuestionSLO          TriageAnswerID = "slo"
+	QuestionSaturated    TriageAnswerID = "saturated"
+)
+
+// Defines values for TriageAnswerSays.
+const (
+	SaysNo      TriageAnswerSays = "no"
+	SaysUnknown TriageAnswerSays = "unknown"
+	SaysWatch   TriageAnswerSays = "watch"
+	SaysYes     TriageAnswerSays = "yes"
 )
 
 // Defines values for ListState.
@@ -751,6 +788,44 @@ type EventReceipt struct {
 // Examples: shipment.delivered
 type EventType = string
 
+// FailingSubscriber A subscriber whose attempts fail.
+type FailingSubscriber struct {
+	// Class One of the server's configured classes; selects the age objective. The first class if left out.
+	//
+	// Examples: standard
+	Class Class `json:"class"`
+
+	// Count Failures in the last minute.
+	//
+	// Examples: 31
+	Count int64 `json:"count"`
+
+	// DeliveryID Derived from the event and the subscriber; the same for ever.
+	//
+	// Examples: dlv_3f9a7k2m4n6p8q0r1s3t5v70
+	DeliveryID DeliveryIDValue `json:"delivery_id"`
+
+	// Outcome What an attempt came to, or why a delivery is dead.
+	//
+	// Examples: http_5xx
+	Outcome Outcome `json:"outcome"`
+
+	// Share Its part of all failures.
+	//
+	// Examples: 1
+	Share float64 `json:"share"`
+
+	// Since The first failure after its last success.
+	//
+	// Examples: 2026-11-30T12:40:07.115Z
+	Since Time `json:"since"`
+
+	// SubscriberID The subscriber's id.
+	//
+	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
+	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+}
+
 // FieldProblem One thing that is wrong.
 type FieldProblem struct {
 	// Detail What is allowed there.
@@ -784,6 +859,143 @@ type FilterInput struct {
 	//
 	// Examples: ["shipment.*"]
 	Types []string `json:"types,omitempty,omitzero"`
+}
+
+// Fleet What the dispatchers say of themselves, put together; each reports every 2 s, and is left out after 15 s of silence.
+type Fleet struct {
+	// Attempts Attempts that ended in the last minute.
+	//
+	// Examples: 14400
+	Attempts int64 `json:"attempts"`
+
+	// AttemptsPerSecond Attempts a second now.
+	//
+	// Examples: 240
+	AttemptsPerSecond float64 `json:"attempts_per_second"`
+
+	// CapacityPerSecond Attempts a second that the slots could carry at that; 0 if that is not known.
+	//
+	// Examples: 6000
+	CapacityPerSecond float64 `json:"capacity_per_second"`
+
+	// Dispatchers How many report.
+	//
+	// Examples: 3
+	Dispatchers int `json:"dispatchers"`
+
+	// Failing The subscribers with the most failures in the last minute.
+	Failing []FailingSubscriber `json:"failing"`
+
+	// FailingTotal How many subscribers had a failure in the last minute; a dispatcher keeps count of 64.
+	//
+	// Examples: 1
+	FailingTotal int `json:"failing_total"`
+
+	// Failures Those that did not deliver.
+	//
+	// Examples: 31
+	Failures int64 `json:"failures"`
+
+	// Groups They by version and slice.
+	Groups []FleetGroup `json:"groups"`
+
+	// Known Whether their reports could be read.
+	//
+	// Examples: true
+	Known bool `json:"known"`
+
+	// Limits How many slots may be used by each.
+	Limits SlotLimits `json:"limits"`
+
+	// Recent The attempts of the last minute by class and outcome, the most first.
+	Recent []RecentAttempts `json:"recent"`
+
+	// RedisSeconds Mean time of a dispatcher's call of Redis; of the worst dispatcher.
+	//
+	// Examples: 0.001
+	RedisSeconds float64 `json:"redis_seconds"`
+
+	// SlotSeconds How long an attempt has its slot; 0 if none was made.
+	//
+	// Examples: 0.05
+	SlotSeconds float64 `json:"slot_seconds"`
+
+	// Slots Slots that all have.
+	//
+	// Examples: 300
+	Slots int `json:"slots"`
+
+	// Used Slots in use.
+	//
+	// Examples: 12
+	Used int `json:"used"`
+
+	// Uses Those by pool and lane.
+	Uses []FleetUse `json:"uses"`
+}
+
+// FleetGroup Dispatchers of one version and slice.
+type FleetGroup struct {
+	// Dispatchers How many.
+	//
+	// Examples: 1
+	Dispatchers int `json:"dispatchers"`
+
+	// Slice What the operator calls their part of the fleet; may be empty.
+	//
+	// Examples: canary
+	Slice string `json:"slice"`
+
+	// Slots Their slots.
+	//
+	// Examples: 100
+	Slots int `json:"slots"`
+
+	// Used Those in use.
+	//
+	// Examples: 4
+	Used int `json:"used"`
+
+	// Version Their build.
+	//
+	// Examples: v1.4.0
+	Version string `json:"version"`
+}
+
+// FleetUse Slots in use.
+type FleetUse struct {
+	// Lane The queue it waits in, fresh before its first attempt.
+	//
+	// Examples: retry
+	Lane Lane `json:"lane"`
+
+	// Pool `slow` are subscribers that take long to answer.
+	//
+	// Examples: fast
+	Pool FleetUsePool `json:"pool"`
+
+	// Used How many.
+	//
+	// Examples: 4
+	Used int `json:"used"`
+}
+
+// FleetUsePool `slow` are subscribers that take long to answer.
+//
+// Examples: fast
+type FleetUsePool string
+
+// Gap Something that does not add up.
+type Gap struct {
+	// Count How many were found.
+	//
+	// Examples: 1
+	Count int64 `json:"count"`
+
+	// Kind Of what kind; docs/redis.md says what each means.
+	//
+	// Examples: no_place
+	Kind string `json:"kind"`
 }
 
 // HeadRoom What could be sent beyond what arrives.
@@ -1086,8 +1298,24 @@ type OnCall struct {
 	// Examples: 1204
 	DeliveriesHeld int64 `json:"deliveries_held"`
 
+	// Fleet What the dispatchers say of themselves, put together; each reports every 2 s, and is left out after 15 s of silence.
+	Fleet Fleet `json:"fleet"`
+
+	// Gaps What the reconciliation found that does not add up, by kind; empty if it found nothing.
+	Gaps []Gap `json:"gaps"`
+
+	// InFlight Deliveries that a dispatcher has now.
+	//
+	// Examples: 12
+	InFlight int64 `json:"in_flight"`
+
 	// LastFailures The newest failures.
 	LastFailures []OnCallFailure `json:"last_failures"`
+
+	// LateEvents Events that were not expanded in time and are set aside; anything but 0 needs a person.
+	//
+	// Examples: 0
+	LateEvents int64 `json:"late_events"`
 
 	// Leases Deliveries in a lease, expired ones included.
 	//
@@ -1102,10 +1330,20 @@ type OnCall struct {
 	// Ledger Exact counts of deliveries: accepted = pending + delivered + dead + cancelled.
 	Ledger Ledger `json:"ledger"`
 
+	// Limited Pairs of a subscriber and a lane with due work whose subscriber is at its own cap or rate.
+	//
+	// Examples: 0
+	Limited int64 `json:"limited"`
+
 	// Now RFC 3339 in UTC, by the clock of Redis.
 	//
 	// Examples: 2026-11-30T13:03:22.481Z
 	Now Time `json:"now"`
+
+	// OldestDeadLetterSeconds How long ago the oldest dead letter that is kept died; 0 if there is none.
+	//
+	// Examples: 86400
+	OldestDeadLetterSeconds float64 `json:"oldest_dead_letter_seconds"`
 
 	// OnHold The subscribers that have been on hold for longest, the longest first.
 	OnHold []OnCallHeld `json:"on_hold"`
@@ -1119,6 +1357,15 @@ type OnCall struct {
 	//
 	// Examples: 0
 	Ready int64 `json:"ready"`
+
+	// Redis Redis, as on-call sees it.
+	Redis OnCallRedis `json:"redis"`
+
+	// Redrives The redrives under way, the oldest first.
+	Redrives []OnCallRedrive `json:"redrives"`
+
+	// Release How many deliveries fall due by themselves in each of 15 minutes, retries and redriven ones; a first attempt is due at once, and not among them. Those that wait for a hold are.
+	Release Release `json:"release"`
 
 	// Scheduled Pairs of a subscriber and a lane with work that is not due yet.
 	//
@@ -1134,6 +1381,9 @@ type OnCall struct {
 	//
 	// Examples: 1
 	SubscribersOnHold int64 `json:"subscribers_on_hold"`
+
+	// Triage What is the matter, and whether it is worth being woken for. It follows from this look and the last hour by fixed rules.
+	Triage Triage `json:"triage"`
 
 	// Trouble Why Redis refuses writes or may lose what it accepts, for a person; empty if it does neither.
 	//
@@ -1252,6 +1502,77 @@ type OnCallLane struct {
 	//
 	// Examples: 0.04
 	OldestEligibleAgeSeconds float64 `json:"oldest_eligible_age_seconds"`
+}
+
+// OnCallRedis Redis, as on-call sees it.
+type OnCallRedis struct {
+	// LimitBytes Memory that it may use; 0 without a limit.
+	//
+	// Examples: 0
+	LimitBytes int64 `json:"limit_bytes"`
+
+	// SampleSeconds How long this look took.
+	//
+	// Examples: 0.001
+	SampleSeconds float64 `json:"sample_seconds"`
+
+	// UsedBytes Memory that it uses; 0 if it does not say.
+	//
+	// Examples: 104857600
+	UsedBytes int64 `json:"used_bytes"`
+}
+
+// OnCallRedrive A redrive under way; `/v1/redrives/{id}` has all of it.
+type OnCallRedrive struct {
+	// Dead Those of them that died again.
+	//
+	// Examples: 0
+	Dead int64 `json:"dead"`
+
+	// Delivered Those of them that were delivered.
+	//
+	// Examples: 60
+	Delivered int64 `json:"delivered"`
+
+	// HeldBack Why it releases nothing now; empty if it does.
+	//
+	// Examples:
+	HeldBack string `json:"held_back"`
+
+	// Members Deliveries that it has.
+	//
+	// Examples: 1204
+	Members int64 `json:"members"`
+
+	// Rate Deliveries a second that it releases now.
+	//
+	// Examples: 8
+	Rate float64 `json:"rate"`
+
+	// Reason Why it was ordered.
+	//
+	// Examples: the endpoint is back
+	Reason string `json:"reason"`
+
+	// RedriveID Its id.
+	//
+	// Examples: rdv_01JDN9Q4R6S8V0W2X4Y6Z8A0BC
+	RedriveID string `json:"redrive_id"`
+
+	// Released Those that it has released.
+	//
+	// Examples: 61
+	Released int64 `json:"released"`
+
+	// State Where it stands.
+	//
+	// Examples: running
+	State string `json:"state"`
+
+	// Stopped Why it is paused; empty if it is not.
+	//
+	// Examples:
+	Stopped string `json:"stopped"`
 }
 
 // Outcome What an attempt came to, or why a delivery is dead.
@@ -1397,6 +1718,24 @@ type ProblemCode string
 //
 // Examples: receiver asked for it, ticket 4711
 type ReasonValue = string
+
+// RecentAttempts Attempts of one class that came to one outcome.
+type RecentAttempts struct {
+	// Class One of the server's configured classes; selects the age objective. The first class if left out.
+	//
+	// Examples: standard
+	Class Class `json:"class"`
+
+	// Count How many.
+	//
+	// Examples: 14369
+	Count int64 `json:"count"`
+
+	// Outcome What an attempt came to, or why a delivery is dead.
+	//
+	// Examples: http_5xx
+	Outcome Outcome `json:"outcome"`
+}
 
 // Redrive A set of dead letters on its way.
 type Redrive struct {
@@ -1728,6 +2067,17 @@ type RedriveTally struct {
 	Waiting int64 `json:"waiting"`
 }
 
+// Release How many deliveries fall due by themselves in each of 15 minutes, retries and redriven ones; a first attempt is due at once, and not among them. Those that wait for a hold are.
+type Release struct {
+	// Due Minute by minute; the first has also what fell due in it already.
+	Due []int64 `json:"due"`
+
+	// From When the first of the minutes began, the present one.
+	//
+	// Examples: 2026-11-30T13:04:00Z
+	From Time `json:"from"`
+}
+
 // RetryInput Why; all of it may be left out.
 type RetryInput struct {
 	// Reason Why, for the audit, in at most 200 printable characters. It goes before the header `Fanout-Reason`.
@@ -1945,6 +2295,24 @@ type SentPayload struct {
 //
 // Examples: utf8
 type SentPayloadEncoding string
+
+// SlotLimits How many slots may be used by each.
+type SlotLimits struct {
+	// Redrive Redrives.
+	//
+	// Examples: 30
+	Redrive int `json:"redrive"`
+
+	// Retry Retries.
+	//
+	// Examples: 225
+	Retry int `json:"retry"`
+
+	// Slow Subscribers that take long.
+	//
+	// Examples: 180
+	Slow int `json:"slow"`
+}
 
 // Subscriber A subscriber as it stands. Its secrets are never shown again.
 type Subscriber struct {
@@ -2256,6 +2624,89 @@ type TestReceipt struct {
 //
 // Examples: 2026-11-30T13:03:22.481Z
 type Time = time.Time
+
+// Triage What is the matter, and whether it is worth being woken for. It follows from this look and the last hour by fixed rules.
+type Triage struct {
+	// Answers The four questions, in the order in which they are asked.
+	Answers []TriageAnswer `json:"answers"`
+
+	// Diagnosis The most likely one: `blind` (Redis does not answer), `starting`, `ledger_gap` (what was accepted and what became of it do not add up), `not_ready` (Redis refuses writes, or may lose them), `no_workers`, `concentrated_outage` (a few subscribers make most failures), `widespread_failures` (many fail at once, so that what they share comes first), `retry_pressure` (retries fall due faster than the slots carry them), `saturated_workers`, `stale_deliveries` (something waits, and none of these says why) or `healthy`.
+	//
+	// Examples: healthy
+	Diagnosis TriageDiagnosis `json:"diagnosis"`
+
+	// Notes What is worth knowing and wakes nobody.
+	Notes []TriageEvidence `json:"notes"`
+
+	// Page Whether somebody must act now.
+	//
+	// Examples: false
+	Page bool `json:"page"`
+
+	// Runbook The section of the runbook to follow.
+	//
+	// Examples: healthy
+	Runbook string `json:"runbook"`
+
+	// Sentence The same for a person.
+	//
+	// Examples: Every class is within its SLO; nothing eligible is waiting.
+	Sentence string `json:"sentence"`
+}
+
+// TriageDiagnosis The most likely one: `blind` (Redis does not answer), `starting`, `ledger_gap` (what was accepted and what became of it do not add up), `not_ready` (Redis refuses writes, or may lose them), `no_workers`, `concentrated_outage` (a few subscribers make most failures), `widespread_failures` (many fail at once, so that what they share comes first), `retry_pressure` (retries fall due faster than the slots carry them), `saturated_workers`, `stale_deliveries` (something waits, and none of these says why) or `healthy`.
+//
+// Examples: healthy
+type TriageDiagnosis string
+
+// TriageAnswer A question and what the figures say to it.
+type TriageAnswer struct {
+	// Evidence What it stands on.
+	Evidence []TriageEvidence `json:"evidence"`
+
+	// ID `slo`: is a class past its SLO, or about to be? `concentrated`: are failures concentrated? `saturated`: are workers saturated? `retries`: are retries released too fast?
+	//
+	// Examples: slo
+	ID TriageAnswerID `json:"id"`
+
+	// Question It in words.
+	//
+	// Examples: Is a class past its SLO, or about to be?
+	Question string `json:"question"`
+
+	// Says `watch`: it is so and does no harm yet, or will be soon. `unknown`: there is nothing to tell it from.
+	//
+	// Examples: no
+	Says TriageAnswerSays `json:"says"`
+
+	// Sentence The answer in words.
+	//
+	// Examples: Every class is within its SLO.
+	Sentence string `json:"sentence"`
+}
+
+// TriageAnswerID `slo`: is a class past its SLO, or about to be? `concentrated`: are failures concentrated? `saturated`: are workers saturated? `retries`: are retries released too fast?
+//
+// Examples: slo
+type TriageAnswerID string
+
+// TriageAnswerSays `watch`: it is so and does no harm yet, or will be soon. `unknown`: there is nothing to tell it from.
+//
+// Examples: no
+type TriageAnswerSays string
+
+// TriageEvidence A fact.
+type TriageEvidence struct {
+	// Link Where in this API to look; empty if there is nothing more to see.
+	//
+	// Examples:
+	Link string `json:"link"`
+
+	// Text It in words.
+	//
+	// Examples: standard: nothing eligible waits; SLO 1 min
+	Text string `json:"text"`
+}
 
 // Waiting Deliveries that wait, due or not, by lane.
 type Waiting struct {

@@ -172,7 +172,11 @@ func (f facts) saturated() Answer {
 	if f.s.Limited > 0 {
 		a.show("%s at the subscriber's own cap or rate: more slots would not help them", counted(f.s.Limited, "lane waits", "lanes wait"))
 	}
-	a.show("%s; a call of Redis takes them %s in the mean", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"), ageText(fl.RedisLatency))
+	if fl.RedisLatency > 0 {
+		a.show("%s; a call of Redis takes the slowest %s in the mean", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"), ageText(fl.RedisLatency))
+	} else {
+		a.show("%s", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"))
+	}
 	return a
 }
 

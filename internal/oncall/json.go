@@ -14,6 +14,16 @@ type (
 	reportJSON struct {
 		Now          time.Time     `json:"now"`
 		StaleSeconds float64       `json:"stale_seconds"`
+		Triage       triageJSON    `json:"triage"`
+		InFlight     int64         `json:"in_flight"`
+		Limited      int64         `json:"limited"`
+		OldestDead   float64       `json:"oldest_dead_letter_seconds"`
+		LateEvents   int64         `json:"late_events"`
+		Fleet        fleetJSON     `json:"fleet"`
+		Release      releaseJSON   `json:"release"`
+		Redis        redisJSON     `json:"redis"`
+		Gaps         []gapJSON     `json:"gaps"`
+		Redrives     []redriveJSON `json:"redrives"`
 		Classes      []classJSON   `json:"classes"`
 		Ledger       ledgerJSON    `json:"ledger"`
 		Leases       int64         `json:"leases"`
@@ -71,7 +81,7 @@ type (
 func (o *OnCall) JSON() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		o.mu.Lock()
-		s, sight := o.latest, o.sight()
+		s, sight, t := o.latest, o.sight(), o.triage()
 		o.mu.Unlock()
 		if s.Taken.IsZero() {
 			steady, running := Judge(s, sight, o.blindAfter).Sentence()
@@ -81,13 +91,16 @@ func (o *OnCall) JSON() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
 		// A failed write means that the client is gone; there is nobody to tell.
-		_ = json.NewEncoder(w).Encode(report(s, sight))
+		_ = json.NewEncoder(w).Encode(report(s, sight, t))
 	})
 }
 
-func report(s Snapshot, sight Sight) reportJSON {
+func report(s Snapshot, sight Sight, t Triage) reportJSON {
 	r := reportJSON{
 		Now: s.At.UTC(), StaleSeconds: sight.Stale.Round(time.Millisecond).Seconds(),
+		Triage: triageReport(t), InFlight: s.InFlight(), Limited: s.Limited, OldestDead: s.OldestDead.Seconds(),
+		LateEvents: s.LateEvents, Fleet: fleetReport(s.Fleet), Release: releaseReport(s.Release), Redis: redisReport(s),
+		Gaps: gapsReport(s.Gaps), Redrives: redrivesReport(s.Redrives),
 		Ledger: ledgerJSON{
 			s.Ledger.Accepted, s.Ledger.Pending, s.Ledger.Delivered, s.Ledger.Dead, s.Ledger.Cancelled,
 			s.Ledger.Balanced(),

@@ -36,8 +36,10 @@ func TestMetrics(t *testing.T) {
 	}}
 	o := newOnCall(t, source, Options{
 		Registerer: reg,
-		Redrives:   func(context.Context) ([]LiveRedrive, error) { return []LiveRedrive{{ID: "rdv_1", State: "running"}}, nil },
-		Memory:     func(context.Context) (int64, int64, error) { return 1_000_000, 2_000_000, nil },
+		Redrives: func(context.Context) ([]LiveRedrive, error) {
+			return []LiveRedrive{{ID: "rdv_1", State: "running"}}, nil
+		},
+		Memory: func(context.Context) (int64, int64, error) { return 1_000_000, 2_000_000, nil },
 	})
 
 	before := exposition(t, reg)

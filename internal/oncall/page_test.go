@@ -5,13 +5,10 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/html"
 
 	"github.com/fanout/fanout/internal/delivery"
@@ -227,42 +224,6 @@ func TestStatic(t *testing.T) {
 		if res, _ := get(t, h, "/oncall/static/"+name); res.StatusCode != http.StatusNotFound {
 			t.Errorf("%q is %s, want 404", name, res.Status)
 		}
-	}
-}
-
-func TestJSON(t *testing.T) {
-	t.Parallel()
-	s := late()
-	s.Ages = slices.DeleteFunc(s.Ages, func(a schedule.Ages) bool { return a.Class != "standard" })
-	o := newOnCall(t, &fakeSource{sample: s, dead: deadLetters()[:1]}, Options{Classes: map[string]time.Duration{
-		"standard": 30 * time.Second,
-	}})
-	res, _ := get(t, o.JSON(), "/v1/oncall")
-	if res.StatusCode != http.StatusServiceUnavailable || res.Header.Get("Retry-After") == "" {
-		t.Errorf("before the first sample: %s, Retry-After %q", res.Status, res.Header.Get("Retry-After"))
-	}
-	o.sample(t.Context())
-	o.trouble = "Redis refuses writes"
-	res, body := get(t, o.JSON(), "/v1/oncall")
-	if res.StatusCode != http.StatusOK || res.Header.Get("Content-Type") != "application/json" {
-		t.Errorf("got %s, %s", res.Status, res.Header.Get("Content-Type"))
-	}
-	body = regexp.MustCompile(`"stale_seconds":[0-9.]+`).ReplaceAllString(body, `"stale_seconds":0`)
-	want := `{"now":"2031-05-04T14:03:02Z","stale_seconds":0,"classes":[{"class":"standard","configured":true,"slo_seconds":30,"breaching":true,` +
-		`"lanes":[{"lane":"fresh","oldest_eligible_age_seconds":0.4,"limited_age_seconds":0,"held_age_seconds":0},` +
-		`{"lane":"retry","oldest_eligible_age_seconds":48,"limited_age_seconds":3,"held_age_seconds":7200},` +
-		`{"lane":"redrive","oldest_eligible_age_seconds":0,"limited_age_seconds":0,"held_age_seconds":0}]}],` +
-		`"ledger":{"accepted":18204,"pending":231,"delivered":17966,"dead":4,"cancelled":3,"balanced":true},` +
-		`"leases":64,"leases_expired":0,"ready":12,"scheduled":9,"subscribers_on_hold":0,"deliveries_held":0,"dead_letters":4,"open_events":1,"trouble":"Redis refuses writes",` +
-		`"on_hold":[],"last_failures":[{"delivery_id":"` + delivery.NewID("evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC", "sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF") + `",` +
-		`"subscriber_id":"sub_01JDN8ZKQ2M4T7V9X1B3C5D7EF","event_id":"evt_01JDN9Q4R6S8V0W2X4Y6Z8A0BC","outcome":"http_5xx","reason":"exhausted",` +
-		`"attempts":15,"at":"2031-05-04T14:02:02Z"}]}` + "\n"
-	if diff := cmp.Diff(want, body); diff != "" {
-		t.Errorf("report (-want +got):\n%s", diff)
-	}
-	_, body = get(t, sampled(t, schedule.Sample{Now: redisNow}).JSON(), "/v1/oncall")
-	if !strings.Contains(body, `"last_failures":[]`) {
-		t.Error("no failures must be an empty list, not null")
 	}
 }
 

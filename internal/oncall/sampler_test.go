@@ -117,7 +117,7 @@ func TestRunOutlivesRedis(t *testing.T) {
 		if !ok || s.Classes[1].Oldest().Eligible != 48*time.Second {
 			t.Error("the last snapshot did not stay")
 		}
-		if r := report(s, Sight{Stale: time.Since(s.Taken)}); r.StaleSeconds != 180 {
+		if r := report(s, Sight{Stale: time.Since(s.Taken)}, Triage{}); r.StaleSeconds != 180 {
 			t.Errorf("stale_seconds is %v, want 180", r.StaleSeconds)
 		}
 		source.set(func(f *fakeSource) { f.err, f.sample = nil, calm() })
