@@ -99,7 +99,6 @@ type OnCall struct {
 
 	mu      sync.Mutex // guards what follows
 	latest  Snapshot
-	history *history
 	past    Past          // its slices are never written to once here
 	tick    chan struct{} // closed at the next sample, good or bad
 	frames  [2][]byte     // the event of this tick, without and with forms; nil until somebody asks
@@ -157,8 +156,8 @@ func New(source Source, opts Options) (*OnCall, error) {
 		blindAfter: max(5*every, 5*time.Second),
 		done:       make(chan struct{}), watchers: make(chan struct{}, maxWatchers),
 		writeTimeout: 5 * time.Second, heartbeat: 15 * time.Second,
-		latest: Snapshot{Classes: classesOf(opts.Classes)}, history: newHistory(every),
-		tick: make(chan struct{}),
+		latest: Snapshot{Classes: classesOf(opts.Classes)},
+		tick:   make(chan struct{}),
 	}
 	for _, c := range o.latest.Classes {
 		if !c.Other {
@@ -223,7 +222,6 @@ func (o *OnCall) sample(ctx context.Context) {
 		o.failed, _ = clean(err.Error(), maxError)
 	} else {
 		o.latest = s
-		o.history.add(s)
 	}
 	o.announce()
 }

@@ -223,20 +223,3 @@ func TestRunCountsExpiredLeases(t *testing.T) {
 		}
 	}
 }
-
-func TestHistory(t *testing.T) {
-	t.Parallel()
-	h := newHistory(time.Minute) // room for six points
-	for i := range 20 {
-		h.add(Snapshot{At: redisNow.Add(time.Duration(i) * time.Minute), Classes: []Class{
-			{Lanes: []Lane{{Name: delivery.Fresh, Eligible: time.Duration(i)}}},
-		}})
-	}
-	points := h.since(redisNow.Add(16 * time.Minute))
-	if len(points) != 4 || points[0].ages[0] != 16 || points[3].ages[0] != 19 {
-		t.Errorf("got %v, want the points 16 to 19", points)
-	}
-	if n := len(h.since(redisNow)); n != 6 {
-		t.Errorf("the ring holds %d points, want 6", n)
-	}
-}
