@@ -3,6 +3,8 @@ package cli
 // Commands are the commands that talk to the API. They are embedded in fanout's own
 // command line, which so lists them.
 type Commands struct {
+	Triage      triageCmd      `cmd:"" group:"Over the API" help:"Say what is the matter, why, and what to follow; exit code 3 if somebody must act now."`
+	Status      statusCmd      `cmd:"" group:"Over the API" help:"Show the service on one screen."`
 	Subscribers subscribersCmd `cmd:"" group:"Over the API" help:"Register endpoints, change them, see how they are served."`
 	Events      eventsCmd      `cmd:"" group:"Over the API" help:"Post events and see what became of them."`
 	Deliveries  deliveriesCmd  `cmd:"" group:"Over the API" help:"List, show, retry and cancel deliveries."`

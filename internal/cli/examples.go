@@ -9,6 +9,10 @@ import (
 
 // shownExamples are what each command's --help shows; a test parses each of them.
 var shownExamples = map[string]string{
+	"triage": `fanout triage
+fanout triage -o json | jq -r .triage.diagnosis`,
+	"status": `fanout status
+fanout status -o json | jq .fleet.groups`,
 	"subscribers ls": `fanout subscribers ls
 fanout subscribers ls --account=acme --all -o json | jq -r '.data[].url'`,
 	"subscribers show": `fanout subscribers show sub_01K8Z5`,

@@ -19,6 +19,9 @@ func (s *session) tell(ctx context.Context, err error) int {
 		bad     *usageError
 		said    *failedError
 	)
+	if _, unwell := errors.AsType[*unwellError](err); unwell {
+		return exitUnavailable
+	}
 	switch {
 	case errors.As(err, &bad):
 		s.notef("fanout: %s", bad.text)
