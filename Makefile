@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded loadtest bench bench-scale bench-cluster bench-micro soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,6 +86,10 @@ test-interop: ## signatures verified by the npm standardwebhooks package; the ex
 seeded: ## put each known bug into a copy of the tree and see it caught
 	@scripts/need redis-server chromium patch
 	scripts/seeded-bugs
+
+screenshots: ## play a bad night for three minutes and write pictures of the pages into docs/images
+	@scripts/need redis-server chromium
+	FANOUT_SCREENSHOTS=$(CURDIR)/docs/images go test -count 1 -timeout 8m ./internal/console -run TestScreenshots
 
 # What else runs meanwhile shows in every figure.
 loadtest: build ## what bad endpoints cost the others; LOADTEST="--short --scenario=calm,hang"

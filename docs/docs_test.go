@@ -301,7 +301,7 @@ func TestFlagsAndVariablesExist(t *testing.T) {
 	t.Parallel()
 	const flagsAndVariables = "(?:^|[\\s`($\\[])(--[a-z][a-z-]*[a-z]|FANOUT_[A-Z_]+)(?:[=`\\s,.:;)\\]]|$)"
 	known := find(help(t), flagsAndVariables)
-	forTests := find(read(t, "../internal/oncall/browser_test.go"), `"(FANOUT_[A-Z_]+)"`)
+	forTests := find(read(t, "../internal/console/screens_test.go"), `"(FANOUT_[A-Z_]+)"`)
 	for _, page := range pages(t) {
 		text := strings.ReplaceAll(read(t, page), "docker compose up --build", "")
 		for _, name := range find(text, flagsAndVariables) {

@@ -121,13 +121,25 @@ func (b *Browser) Go(to string) {
 	b.Do("open "+to, chromedp.Navigate(to))
 }
 
-// Wait waits until an expression of script is true.
+// Wait waits until an expression of script is true, on this page or on one that it leads
+// to.
 func (b *Browser) Wait(what, expression string) {
 	b.t.Helper()
-	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(patience)))
-	if err != nil {
-		b.t.Fatalf("waiting for %s: %v\nthe page reads:\n%s", what, err, b.text())
+	var err error
+	for end := time.Now().Add(patience); ; {
+		left := time.Until(end)
+		if left <= 0 {
+			break
+		}
+		_, err = chromedp.Run(b.ctx, chromedp.Poll[bool](expression, chromedp.WithPollingTimeout(left)))
+		if err == nil {
+			return
+		}
+		if !strings.Contains(err.Error(), "navigated") && !strings.Contains(err.Error(), "context") {
+			break
+		}
 	}
+	b.t.Fatalf("waiting for %s: %v\nthe page reads:\n%s", what, err, b.text())
 }
 
 // Text is what an expression of script gives.
