@@ -34,7 +34,10 @@ var public = map[string]bool{"/": true, "/healthz": true, "/readyz": true, "/onc
 
 // isPublic: also the files of the page, which whoever signs in needs and which say
 // nothing of anybody.
-func isPublic(path string) bool { return public[path] || strings.HasPrefix(path, "/oncall/static/") }
+func isPublic(path string) bool {
+	file, static := strings.CutPrefix(path, "/oncall/static/")
+	return public[path] || static && file != "" && !strings.Contains(file, "/")
+}
 
 // authenticate finds out who asks, before anything else is said of the request: who
 // has no key does not learn which paths there are. The identity goes onto the request's
