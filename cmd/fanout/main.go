@@ -20,6 +20,7 @@ type app struct {
 	Loadtest loadtestCmd `cmd:"" help:"Measure whether a bad endpoint delays the others, over real processes."`
 	Simulate simulateCmd `cmd:"" help:"Say what a policy costs and gains, before it is rolled out."`
 
+	Doctor doctorCmd `cmd:"" help:"Look for what is set up badly: settings, Redis, dispatchers, API; each with what to do."`
 	Reseal resealCmd `cmd:"" help:"Seal the secrets of every subscriber under the first key."`
 
 	cli.Commands // run by cli.Run; here they are listed

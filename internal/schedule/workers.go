@@ -115,8 +115,13 @@ func (e *Engine) Workers(ctx context.Context) ([]WorkerReport, error) {
 	if err != nil {
 		return nil, err
 	}
+	return workersAt(cmd.Val(), now)
+}
+
+// workersAt reads reports, but for those that are old.
+func workersAt(reports map[string]string, now time.Time) ([]WorkerReport, error) {
 	var out []WorkerReport
-	for worker, text := range cmd.Val() {
+	for worker, text := range reports {
 		stamp, report, _ := strings.Cut(text, " ")
 		ms, err := strconv.ParseInt(stamp, 10, 64)
 		r := WorkerReport{}
