@@ -39,6 +39,9 @@ func newFeed() (feed, error) {
 func (feed) Config(context.Context, string) (schedule.Config, error) {
 	return schedule.Config{}, schedule.ErrNotFound
 }
+func (feed) Owners(context.Context, []string) ([]string, error) {
+	return nil, nil
+}
 func (feed) Generations(context.Context) ([]int64, error) { return []int64{1}, nil }
 func (f feed) Changes(context.Context, int, int64) ([]schedule.Config, int64, error) {
 	return f, 1, nil
