@@ -222,8 +222,8 @@ var (
 func (s *Snapshot) delivery(prefix, id, text string) {
 	w := strings.Split(text, " ")
 	if m := short.FindStringSubmatch(text); m != nil {
-		accepted, _ := strconv.ParseInt(m[1], 10, 64) //nolint:errcheck // digits
-		seconds, _ := strconv.ParseInt(m[2], 10, 64)  //nolint:errcheck // as well
+		accepted, _ := strconv.ParseInt(m[1], 10, 64)
+		seconds, _ := strconv.ParseInt(m[2], 10, 64)
 		w = []string{"sf", m[1], strconv.FormatInt(accepted+1000*seconds, 10), "evt_" + m[3], "sub_" + m[4]}
 	}
 	if len(w) == headWords {
