@@ -44,6 +44,8 @@ type Options struct {
 	Cookie string
 	// May says whether a role may call an operation of the API.
 	May func(role access.Role, operation string) bool
+	// Runbook, in Markdown, is what the on-call page leads to.
+	Runbook string
 	// Logger; nil means silence.
 	Logger *slog.Logger
 }
@@ -55,6 +57,7 @@ type Site struct {
 	may      func(access.Role, string) bool
 	log      *slog.Logger
 	pages    *template.Template
+	book     template.HTML
 	secret   []byte // of forms outside of sessions
 	attempts attempts
 	api      *client.Client // set by Over
@@ -70,7 +73,7 @@ func New(o Options) (*Site, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Site{sessions: o.Sessions, cookie: o.Cookie, may: o.May, log: log, pages: pages, secret: newSecret()}, nil
+	return &Site{sessions: o.Sessions, cookie: o.Cookie, may: o.May, log: log, pages: pages, book: markdown(o.Runbook), secret: newSecret()}, nil
 }
 
 // Over serves the pages over an API, which finds out who asks from the context
@@ -83,6 +86,7 @@ func (s *Site) Over(api http.Handler) http.Handler {
 	m.HandleFunc("POST /oncall/login", s.signIn)
 	m.HandleFunc("POST /oncall/logout", s.signOut)
 	m.HandleFunc("GET /oncall/find", s.find)
+	m.HandleFunc("GET /oncall/runbook", s.runbook)
 	m.HandleFunc("GET /oncall/{kind}/{id}", func(w http.ResponseWriter, r *http.Request) {
 		s.show(w, r, attempted{})
 	})

@@ -76,7 +76,8 @@ func lines(s string, limit int) (shown string, cut bool) {
 	var b []byte
 	n, last := 0, 0
 	for i := range s {
-		if n++; n > limit {
+		n++
+		if n > limit {
 			s, cut = s[:i], true
 			break
 		}

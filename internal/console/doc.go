@@ -13,6 +13,7 @@
 //	act.go         what buttons do
 //	subscriber.go, delivery.go, event.go, deadletter.go, redrive.go   the pages
 //	timeline.go    a delivery's attempts as a picture
+//	runbook.go     the runbook of this version
 //
 // All that a stranger's server said is cleaned and cut before the template escapes it.
 package console

@@ -78,7 +78,7 @@ const callTimeout = 20 * time.Second
 // clientOf is the Go client over the API of this process. It tries once: somebody is
 // waiting, and can press again.
 func clientOf(api http.Handler) *client.Client {
-	c, err := client.New("http://inside", "", client.WithTransport(inside{api}), client.WithRetries(0),
+	c, err := client.New("https://inside", "", client.WithTransport(inside{api}), client.WithRetries(0),
 		client.WithAttemptTimeout(callTimeout), client.WithUserAgent("fanout-console"))
 	if err != nil {
 		panic("console: " + err.Error()) // of constants

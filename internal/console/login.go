@@ -110,7 +110,7 @@ func (s *Site) signOut(w http.ResponseWriter, r *http.Request) {
 // and by TLS, here or at a proxy in front, it never leaves in the clear.
 func (s *Site) cookieOf(r *http.Request, value string, seconds int) *http.Cookie {
 	proto, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
-	return &http.Cookie{
+	return &http.Cookie{ //nolint:gosec // Secure by plain http, on loopback, would keep it from coming back
 		Name: s.cookie, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		Secure: r.TLS != nil || strings.EqualFold(strings.TrimSpace(proto), "https"),
 	}

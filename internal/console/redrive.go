@@ -117,8 +117,13 @@ func barOf(t *client.RedriveTally) []part {
 		name string
 		n    int64
 	}{
-		{"delivered", t.Delivered}, {"dead again", t.Dead}, {"cancelled", t.Cancelled}, {"out", t.Out}, {"waiting", t.Waiting},
-		{"left before", t.Over}, {"let go", t.LetGo},
+		{"delivered", t.Delivered},
+		{"dead again", t.Dead},
+		{"cancelled", t.Cancelled},
+		{"out", t.Out},
+		{"waiting", t.Waiting},
+		{"left before", t.Over},
+		{"let go", t.LetGo},
 	} {
 		if p.n <= 0 {
 			continue

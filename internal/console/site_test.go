@@ -127,8 +127,8 @@ func TestLogin(t *testing.T) {
 	if a := thief.do("GET", "/oncall", ""); a.status != http.StatusSeeOther {
 		t.Errorf("the session after its end: %d", a.status)
 	}
-	if a := thief.do("GET", "/v1/oncall", ""); a.status != http.StatusUnauthorized || strings.Contains(strings.Join(a.header.Values("Www-Authenticate"), " "), "Basic") {
-		t.Errorf("a browser with an old session is asked for a password: %q", a.header.Values("Www-Authenticate"))
+	if a := thief.do("GET", "/v1/oncall", ""); a.status != http.StatusUnauthorized || strings.Contains(strings.Join(a.header.Values("WWW-Authenticate"), " "), "Basic") {
+		t.Errorf("a browser with an old session is asked for a password: %q", a.header.Values("WWW-Authenticate"))
 	}
 
 	// A key that is revoked takes its sessions along.

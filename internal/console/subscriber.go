@@ -165,13 +165,16 @@ func servingFacts(sub client.Subscriber, st client.SubscriberStatus, stats clien
 
 func subscriberFacts(sub client.Subscriber) []fact {
 	url, _ := oncall.Clean(sub.URL, maxSaid)
-	filter := strings.Join(sub.Filter.Types, ", ")
+	var filter []string
+	if len(sub.Filter.Types) > 0 {
+		filter = append(filter, strings.Join(sub.Filter.Types, ", "))
+	}
 	for _, name := range slices.Sorted(maps.Keys(sub.Filter.Attributes)) {
-		filter += fmt.Sprintf("; %s = %s", name, strings.Join(sub.Filter.Attributes[name], " or "))
+		filter = append(filter, name+" = "+strings.Join(sub.Filter.Attributes[name], " or "))
 	}
 	headers := strings.Join(slices.Sorted(maps.Keys(sub.Headers)), ", ")
 	all := filled(
-		text("endpoint", url), text("account", sub.Account), text("class", sub.Class), text("receives", strings.TrimPrefix(filter, "; ")),
+		text("endpoint", url), text("account", sub.Account), text("class", sub.Class), text("receives", strings.Join(filter, "; ")),
 		text("headers of its own", headers), count("signing secrets", int64(len(sub.Secrets))),
 		when("created", sub.CreatedAt), when("changed", sub.UpdatedAt),
 	)

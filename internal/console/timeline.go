@@ -53,7 +53,7 @@ func pictureOf(d client.Delivery, plan *client.Schedule) picture {
 		} else {
 			p.wait(a.StartedAt.Sub(last), false)
 		}
-		what := fmt.Sprintf("%d  %s", a.Attempt, a.Outcome)
+		what := fmt.Sprintf("%d · %s", a.Attempt, a.Outcome)
 		if a.Status != 0 && a.Outcome != fmt.Sprintf("http_%d", a.Status) {
 			what += fmt.Sprintf(" (%d)", a.Status)
 		}
@@ -78,13 +78,13 @@ func (p *picture) rest(d client.Delivery, plan *client.Schedule, last time.Time)
 			start = d.EndedAt
 		}
 		p.wait(start.Sub(last), false)
-		p.add(step{Kind: "end", Mark: good, What: fmt.Sprintf("%d  delivered", d.Attempts), Note: clock(d.EndedAt)})
+		p.add(step{Kind: "end", Mark: good, What: fmt.Sprintf("%d · delivered", d.Attempts), Note: clock(d.EndedAt)})
 	case client.Leased:
 		p.wait(d.LastAttemptAt.Sub(last), false)
-		p.add(step{Kind: "next", Mark: moves, What: fmt.Sprintf("%d  is out", d.Attempts), Note: "since " + clock(d.LastAttemptAt)})
+		p.add(step{Kind: "next", Mark: moves, What: fmt.Sprintf("%d · is out", d.Attempts), Note: "since " + clock(d.LastAttemptAt)})
 	case client.Scheduled:
 		p.wait(d.NextAttemptAt.Sub(last), true)
-		p.add(step{Kind: "next", Mark: moves, Ahead: true, What: fmt.Sprintf("%d  due", d.Attempts+1), Note: clock(d.NextAttemptAt)})
+		p.add(step{Kind: "next", Mark: moves, Ahead: true, What: fmt.Sprintf("%d · due", d.Attempts+1), Note: clock(d.NextAttemptAt)})
 		p.later(d, plan)
 	case client.Dead:
 		p.wait(d.EndedAt.Sub(last), false)
@@ -108,7 +108,7 @@ func (p *picture) later(d client.Delivery, plan *client.Schedule) {
 	for _, a := range plan.Attempts {
 		if a.Attempt == d.Attempts+2 {
 			p.add(step{Kind: "later", Ahead: true, What: "if it fails: up to " + span(a.Window) + " more"})
-			p.add(step{Kind: "next", Mark: still, Ahead: true, What: fmt.Sprintf("%d  then", a.Attempt), Note: fmt.Sprintf("of at most %d", plan.End.Attempts)})
+			p.add(step{Kind: "next", Mark: still, Ahead: true, What: fmt.Sprintf("%d · then", a.Attempt), Note: fmt.Sprintf("of at most %d", plan.End.Attempts)})
 			return
 		}
 	}

@@ -48,6 +48,7 @@ func (s *server) people() {
 	s.router.Method(http.MethodPost, "/oncall/login", s.person(pages, "getRoot"))
 	s.router.Method(http.MethodPost, "/oncall/logout", s.person(pages, "getRoot"))
 	s.router.Method(http.MethodGet, "/oncall/find", look)
+	s.router.Method(http.MethodGet, "/oncall/runbook", look)
 	s.router.Method(http.MethodGet, "/oncall/{kind}/{id}", look)
 	s.router.Method(http.MethodPost, "/oncall/{kind}/{id}/{action}", look)
 }

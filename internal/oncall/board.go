@@ -1,6 +1,7 @@
 package oncall
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -96,7 +97,7 @@ func answersOf(t Triage) []answerView {
 		if a.Question == "" {
 			continue
 		}
-		v := answerView{Answer: a, Seen: shownEvidence(a.Evidence)}
+		v := answerView{Answer: a, Seen: foremost(shownEvidence(a.Evidence))}
 		switch a.Says {
 		case No:
 			v.Word, v.Mark = "No", Within
@@ -110,6 +111,17 @@ func answersOf(t Triage) []answerView {
 		all = append(all, v)
 	}
 	return all
+}
+
+// maxSeen is how much evidence of an answer the page shows; the API has it all.
+const maxSeen = 5
+
+// foremost is the evidence that leads somewhere, then the rest, as far as there is room.
+func foremost(all []Evidence) []Evidence {
+	slices.SortStableFunc(all, func(a, b Evidence) int {
+		return cmp.Compare(min(len(b.Link), 1), min(len(a.Link), 1))
+	})
+	return all[:min(len(all), maxSeen)]
 }
 
 // shownEvidence leads to pages, and cleans what a stranger may have said.
@@ -236,12 +248,14 @@ func reachOf(dots []dot, now time.Time) time.Duration {
 	return hour
 }
 
+func words(d Diagnosis) string { return strings.ReplaceAll(string(d), "_", " ") }
+
 // tagsOf say beside the verdict what is the matter, and whether it can wait.
 func tagsOf(state State, t Triage) []string {
 	if state == Blind || state == Starting {
 		return nil // the word says it
 	}
-	tags := []string{strings.ReplaceAll(string(t.Diagnosis), "_", " ")}
+	tags := []string{words(t.Diagnosis)}
 	if t.Page {
 		return append(tags, "act now")
 	}

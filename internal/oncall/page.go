@@ -211,7 +211,7 @@ func (v *view) say(verdict Verdict, t Triage) {
 	v.Steady, v.Sentence = steady, t.Sentence
 	if t.Diagnosis != Healthy && t.Diagnosis != NotSampled {
 		v.Runbook = strings.ReplaceAll(t.Runbook, "_", "-")
-		v.Tags = tagsOf(verdict.State, t)
+		v.Matter, v.Tags = words(t.Diagnosis), tagsOf(verdict.State, t)
 	}
 	v.Answers, v.Beside = answersOf(t), shownEvidence(t.Notes)
 }

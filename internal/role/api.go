@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/fanout/fanout/docs"
 	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/boot"
 	"github.com/fanout/fanout/internal/console"
@@ -91,7 +92,7 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 		return nil, fmt.Errorf("on-call: %w", err)
 	}
 	pages, err := console.New(console.Options{
-		Sessions: who.Sessions, Cookie: httpapi.SessionCookie, May: httpapi.May, Logger: p.Logger,
+		Sessions: who.Sessions, Cookie: httpapi.SessionCookie, May: httpapi.May, Runbook: docs.Runbook, Logger: p.Logger,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)

@@ -46,7 +46,7 @@ func Open(t testing.TB) *Browser {
 		chromedp.ExecPath(path), chromedp.UserDataDir(t.TempDir()),
 		chromedp.Flag("no-sandbox", true), chromedp.Flag("disable-gpu", true), chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("hide-scrollbars", true))
-	//nolint:usetesting // t.Context is over before the cleanup below, which closes the browser
+	//nolint:usetesting,forbidigo // t.Context is over before the cleanup below, which closes the browser
 	alloc, cancelAlloc := chromedp.NewExecAllocator(context.Background(), opts...)
 	ctx, cancel := chromedp.NewContext(alloc)
 	t.Cleanup(func() {

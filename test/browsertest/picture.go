@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"image"
-	"image/color"
+	"image/color" //nolint:misspell // its name
 	"image/png"
 	"os"
 	"slices"
@@ -40,9 +40,10 @@ func (b *Browser) Picture(file string, width, height int64, scale float64, schem
 func fewer(shot image.Image) image.Image {
 	const most = 256
 	size := shot.Bounds()
-	counts := map[color.RGBA]int{}
-	at := func(x, y int) color.RGBA {
-		c, _ := color.RGBAModel.Convert(shot.At(x, y)).(color.RGBA)
+	type rgba = color.RGBA //nolint:misspell // its name
+	counts := map[rgba]int{}
+	at := func(x, y int) rgba {
+		c, _ := color.RGBAModel.Convert(shot.At(x, y)).(rgba)
 		return c
 	}
 	for y := size.Min.Y; y < size.Max.Y; y++ {
@@ -50,20 +51,20 @@ func fewer(shot image.Image) image.Image {
 			counts[at(x, y)]++
 		}
 	}
-	colours := make([]color.RGBA, 0, len(counts))
+	colours := make([]rgba, 0, len(counts))
 	for c := range counts {
 		colours = append(colours, c)
 	}
-	slices.SortFunc(colours, func(a, b color.RGBA) int {
+	slices.SortFunc(colours, func(a, b rgba) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
 	})
 	palette := make(color.Palette, 0, most)
 	for _, c := range colours[:min(len(colours), most)] {
 		palette = append(palette, c)
 	}
-	nearest := make(map[color.RGBA]uint8, len(colours))
+	nearest := make(map[rgba]uint8, len(colours))
 	for _, c := range colours {
-		nearest[c] = uint8(palette.Index(c)) //nolint:gosec // there are 256
+		nearest[c] = uint8(palette.Index(c))
 	}
 	out := image.NewPaletted(size, palette)
 	for y := size.Min.Y; y < size.Max.Y; y++ {
