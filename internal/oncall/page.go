@@ -49,6 +49,7 @@ type (
 		State       State
 		Word        string
 		Sentence    string
+		Matter      string   // the diagnosis in words, with Runbook
 		Runbook     string   // the section of docs/runbook.md to follow; empty if there is none
 		Steady      string   // what a screen reader says when it changes
 		Tags        []string // what is the matter, and whether it can wait
