@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/fanout/fanout/internal/crash"
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
@@ -26,6 +28,7 @@ type trial struct {
 	body      *schedule.Body
 	startedAt time.Time // Redis time
 	answer    webhook.Answer
+	span      trace.Span // nil while tracing is off
 	traceID   string
 	// unsent says why the request never left and the lease is handed back; "" for
 	// an attempt that has an outcome.
@@ -38,6 +41,7 @@ func (d *Dispatcher) attempt(ends life, l *lease) {
 	t := d.execute(ends, l)
 	d.loop.landed(l)
 	if t.unsent != "" {
+		t.unsaid()
 		claim := l.claim()
 		if least := waitAfter[t.unsent]; least > 0 {
 			claim.Wait = least + rand.N(least) //nolint:gosec // jitter needs no secrecy
@@ -47,6 +51,7 @@ func (d *Dispatcher) attempt(ends life, l *lease) {
 		return
 	}
 	decision := d.judge.decide(t.policy, t.Delivery, t.result(), t.clock.latest())
+	t.conclude(decision)
 	crash.Point("dispatcher.decide.after")
 	d.observe(ends.settle, t, decision)
 	d.settler.add(ends.settle, l, d.judge.verdict(t, decision))
@@ -57,6 +62,7 @@ func (d *Dispatcher) attempt(ends life, l *lease) {
 // delivery, within its budget, and not as the end of the process and all leases.
 func (d *Dispatcher) execute(ends life, l *lease) (t *trial) {
 	t = &trial{lease: l, policy: delivery.DefaultPolicy(), startedAt: l.clock.now()}
+	d.startSpan(ends.send, t)
 	defer func() {
 		if p := recover(); p != nil {
 			d.metrics.faults.WithLabelValues(faultPanic).Inc()
@@ -130,8 +136,8 @@ func (d *Dispatcher) prepare(stop context.Context, t *trial) *subscriber.Subscri
 
 // send puts the request on the wire and takes down the answer.
 func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscriber, timeout time.Duration) {
-	ctx, span := d.startSpan(ctx, t)
-	defer span.End()
+	ctx, span := d.startRequest(ctx, t)
+	defer func() { endRequest(span, t.answer) }()
 	t.startedAt = t.clock.now()
 	t.traceID = traceID(span)
 	begun := time.Now()
@@ -147,8 +153,7 @@ func (d *Dispatcher) send(ctx context.Context, t *trial, sub *subscriber.Subscri
 		t.answer.Outcome = delivery.LeaseLost
 		t.answer.Err = "the dispatcher stood still meanwhile, and the endpoint may have answered: " + t.answer.Err
 	}
-	endSpan(span, t.answer)
-	d.metrics.class(t.class).duration.Observe(t.answer.Duration.Seconds())
+	t.clocked(d.metrics.class(t.class).duration)
 }
 
 func (t *trial) result() delivery.Result {

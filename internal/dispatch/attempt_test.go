@@ -10,10 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/sdk/trace/tracetest"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/fanout/fanout/internal/delivery"
 	"github.com/fanout/fanout/internal/schedule"
 	"github.com/fanout/fanout/internal/subscriber"
@@ -344,41 +340,6 @@ func TestLateLeaseIsReleased(t *testing.T) {
 		r.mu.Unlock()
 		after(3 * time.Second)
 		r.state(id, delivery.Delivered)
-	})
-}
-
-func TestTrace(t *testing.T) {
-	spans := tracetest.NewSpanRecorder()
-	run(t, Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))}, func(r *rig) {
-		r.endpoint(answer(delivery.HTTP404, 404))
-		id := r.enqueue("e1", "s1")
-		rec := r.state(id, delivery.Dead)
-		ended := spans.Ended()
-		if len(ended) != 1 {
-			t.Fatalf("%d spans", len(ended))
-		}
-		span := ended[0]
-		if span.Parent().IsValid() || span.SpanKind() != trace.SpanKindClient {
-			t.Errorf("parent %v, kind %v: want a root of kind client", span.Parent(), span.SpanKind())
-		}
-		if l := span.Links(); len(l) != 1 || !strings.Contains(ingestTraceparent, l[0].SpanContext.TraceID().String()) {
-			t.Errorf("links %v, want the ingest span", l)
-		}
-		id16 := span.SpanContext().TraceID().String()
-		if kept := evidenceOf(t, rec); kept[0].TraceID != id16 {
-			t.Errorf("evidence names trace %q, want %q", kept[0].TraceID, id16)
-		}
-		if got := r.requestsOf(id)[0].Traceparent; got != "00-"+id16+"-"+span.SpanContext().SpanID().String()+"-01" {
-			t.Errorf("the receiver got traceparent %q", got)
-		}
-		for _, a := range span.Attributes() {
-			if strings.Contains(a.Value.String(), "hush") || strings.Contains(a.Value.String(), "/hook") {
-				t.Errorf("the span holds the URL: %v", a)
-			}
-		}
-		if strings.Contains(r.logs.String(), "hush") {
-			t.Error("the log holds the URL's query")
-		}
 	})
 }
 

@@ -123,7 +123,7 @@ type Dispatcher struct {
 	redis   *timed
 	metrics *metrics
 	log     *slog.Logger
-	tracer  trace.Tracer
+	tracer  trace.Tracer // nil: off
 
 	started atomic.Bool
 	crew    *crew
@@ -146,7 +146,7 @@ func New(s Scheduler, dir Directory, send Sender, opts Options) *Dispatcher {
 		opts: opts, sender: send, dir: dir, bodies: newBodies(s), reports: s, redis: redis,
 		metrics: counts,
 		log:     opts.Logger.With("worker", opts.Worker),
-		tracer:  opts.TracerProvider.Tracer("github.com/fanout/fanout/internal/dispatch"),
+		tracer:  tracerOf(opts.TracerProvider),
 	}
 	d.crew = newCrew(d.attempt)
 	d.health = newHealth(d.log)
