@@ -23,7 +23,7 @@ func answer(id QuestionID, says Says, format string, a ...any) Answer {
 	return Answer{ID: id, Question: questions[id], Says: says, Sentence: fmt.Sprintf(format, a...)}
 }
 
-func (a *Answer) show(format string, args ...any) {
+func (a *Answer) showf(format string, args ...any) {
 	a.Evidence = append(a.Evidence, Evidence{Text: fmt.Sprintf(format, args...)})
 }
 
@@ -55,10 +55,10 @@ func (f facts) slo() Answer {
 	for _, c := range f.s.shown() {
 		oldest := c.Oldest()
 		if oldest.Eligible == 0 {
-			a.show("%s: nothing eligible waits; SLO %s", c.Name, sloText(c.SLO))
+			a.showf("%s: nothing eligible waits; SLO %s", c.Name, sloText(c.SLO))
 			continue
 		}
-		a.show("%s: %s in the %s lane; SLO %s", c.Name, ageText(oldest.Eligible), oldest.Name, sloText(c.SLO))
+		a.showf("%s: %s in the %s lane; SLO %s", c.Name, ageText(oldest.Eligible), oldest.Name, sloText(c.SLO))
 	}
 	return a
 }
@@ -92,10 +92,10 @@ func (f facts) concentrated() Answer {
 		a = answer(AskConcentrated, No, "%s of %s attempts of the last minute failed.", number(fl.Failures), number(fl.Attempts))
 	}
 	for _, r := range fl.Recent[:min(5, len(fl.Recent))] {
-		a.show("%s: %s %s", classText(r.Class), number(r.Count), r.Outcome)
+		a.showf("%s: %s %s", classText(r.Class), number(r.Count), r.Outcome)
 	}
 	if len(fl.Recent) == 0 {
-		a.show("no attempt ended in the last minute")
+		a.showf("no attempt ended in the last minute")
 	}
 	for _, one := range fl.Failing[:min(5, len(fl.Failing))] {
 		a.Evidence = append(a.Evidence, Evidence{
@@ -162,20 +162,20 @@ func (f facts) saturated() Answer {
 	}
 	for _, u := range fl.Uses {
 		if u.Used > 0 {
-			a.show("%s pool, %s lane: %s in use", u.Pool, u.Lane, counted(int64(u.Used), "slot", "slots"))
+			a.showf("%s pool, %s lane: %s in use", u.Pool, u.Lane, counted(int64(u.Used), "slot", "slots"))
 		}
 	}
 	if fl.Capacity > 0 {
-		a.show("%.0f attempts a second now; the slots carry %.0f at %s each", fl.PerSecond, fl.Capacity,
+		a.showf("%.0f attempts a second now; the slots carry %.0f at %s each", fl.PerSecond, fl.Capacity,
 			ageText(time.Duration(fl.SlotSeconds*float64(time.Second))))
 	}
 	if f.s.Limited > 0 {
-		a.show("%s at the subscriber's own cap or rate: more slots would not help them", counted(f.s.Limited, "lane waits", "lanes wait"))
+		a.showf("%s at the subscriber's own cap or rate: more slots would not help them", counted(f.s.Limited, "lane waits", "lanes wait"))
 	}
 	if fl.RedisLatency > 0 {
-		a.show("%s; a call of Redis takes the slowest %s in the mean", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"), ageText(fl.RedisLatency))
+		a.showf("%s; a call of Redis takes the slowest %s in the mean", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"), ageText(fl.RedisLatency))
 	} else {
-		a.show("%s", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"))
+		a.showf("%s", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"))
 	}
 	return a
 }
@@ -226,12 +226,12 @@ func (f facts) retries() Answer {
 	for _, n := range f.s.Release.Due {
 		total += n
 	}
-	a.show("%s fall due in the next %d minutes, at most %s in one; %s of them may wait for a hold to end",
+	a.showf("%s fall due in the next %d minutes, at most %s in one; %s of them may wait for a hold to end",
 		counted(total, "retry", "retries"), releaseMinutes, number(peak), number(min(total, f.s.Held)))
 	if perMinute > 0 {
-		a.show("the slots carry %s retries a minute, of %s attempts", number(int64(perMinute)), number(int64(60*fl.Capacity)))
+		a.showf("the slots carry %s retries a minute, of %s attempts", number(int64(perMinute)), number(int64(60*fl.Capacity)))
 	}
-	a.show("retries use %s of the slots in use, and may have %d of %d", percentOf(part), fl.RetryLimit, fl.Slots)
+	a.showf("retries use %s of the slots in use, and may have %d of %d", percentOf(part), fl.RetryLimit, fl.Slots)
 	return a
 }
 

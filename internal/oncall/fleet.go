@@ -103,14 +103,14 @@ func fleetOf(reports []schedule.WorkerReport) Fleet {
 		for _, one := range r.Failing {
 			merge(failing, one)
 		}
-		f.group(r)
+		group(&f, r)
 	}
 	for _, pool := range pools {
 		for _, lane := range delivery.Lanes {
 			f.Uses = append(f.Uses, Use{pool, lane, used[pool+"/"+string(lane)]})
 		}
 	}
-	f.capacity(busySlots)
+	measure(&f, busySlots)
 	for key, n := range recent {
 		key.Count = n
 		f.Recent = append(f.Recent, key)
@@ -122,13 +122,13 @@ func fleetOf(reports []schedule.WorkerReport) Fleet {
 	slices.SortFunc(f.Recent, func(a, b schedule.RecentAttempts) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Outcome, b.Outcome))
 	})
-	f.rank(failing)
+	rank(&f, failing)
 	return f
 }
 
-// capacity weighs what an attempt takes by how many each worker makes; while none are
+// measure weighs what an attempt takes by how many each worker makes; while none are
 // made, by what they took last.
-func (f *Fleet) capacity(busySlots float64) {
+func measure(f *Fleet, busySlots float64) {
 	if f.PerSecond > 0 {
 		f.SlotSeconds = busySlots / f.PerSecond
 	} else {
@@ -146,7 +146,7 @@ func (f *Fleet) capacity(busySlots float64) {
 	}
 }
 
-func (f *Fleet) group(r schedule.WorkerReport) {
+func group(f *Fleet, r schedule.WorkerReport) {
 	i := slices.IndexFunc(f.Groups, func(g Group) bool { return g.Version == r.Version && g.Slice == r.Slice })
 	if i < 0 {
 		i = len(f.Groups)
@@ -180,7 +180,7 @@ func merge(into map[string]*Failing, one schedule.FailingSubscriber) {
 	}
 }
 
-func (f *Fleet) rank(failing map[string]*Failing) {
+func rank(f *Fleet, failing map[string]*Failing) {
 	f.FailingTotal = max(f.FailingTotal, len(failing))
 	for _, one := range failing {
 		if f.Failures > 0 {

@@ -62,7 +62,8 @@ func Examine(ctx context.Context, rdb redis.UniversalClient) (Examination, error
 	if x.Schema != schema || x.Partitions < 1 {
 		return x, nil
 	}
-	return x, e.contents(ctx, &x)
+	err = e.contents(ctx, &x)
+	return x, err
 }
 
 // timing measures the way to Redis, and its clock by the quickest answer.

@@ -40,6 +40,6 @@ func memoryOf(ctx context.Context, node redis.Cmdable) (used, limit int64, err e
 	if used, err = strconv.ParseInt(info["used_memory"], 10, 64); err != nil {
 		return 0, 0, fmt.Errorf("info: used_memory: %w", err)
 	}
-	limit, _ = strconv.ParseInt(info["maxmemory"], 10, 64) //nolint:errcheck // a server that does not say has none
+	limit, _ = strconv.ParseInt(info["maxmemory"], 10, 64) // a server that does not say has none
 	return used, limit, nil
 }
