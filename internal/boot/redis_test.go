@@ -159,6 +159,34 @@ func TestTracerIsOffByDefault(t *testing.T) {
 	}
 }
 
+func TestTracesAsTheEnvironmentSays(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		on   bool
+		says string // of the error
+	}{
+		{name: "nothing said"},
+		{"an endpoint", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, true, ""},
+		{"one for traces", map[string]string{"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c"}, true, ""},
+		{"the collector of this machine", map[string]string{"OTEL_TRACES_EXPORTER": "otlp"}, true, ""},
+		{"no exporter", map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, false, ""},
+		{"disabled", map[string]string{"OTEL_SDK_DISABLED": "TRUE", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"}, false, ""},
+		{"another exporter", map[string]string{"OTEL_TRACES_EXPORTER": "zipkin"}, false, "zipkin"},
+		{"gRPC", map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, false, "http/protobuf"},
+		{"gRPC, of traces alone not", map[string]string{
+			"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc",
+			"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+		}, true, ""},
+	} {
+		on, err := traced(func(name string) string { return c.env[name] })
+		if on != c.on || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %t, %v", c.name, on, err)
+		}
+	}
+}
+
 func TestTracerSendsWhenItIsToldWhere(t *testing.T) {
 	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {

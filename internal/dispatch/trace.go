@@ -46,7 +46,7 @@ func (d *Dispatcher) startSpan(ctx context.Context, t *trial) {
 	if d.tracer == nil {
 		return
 	}
-	_, t.span = d.tracer.Start(ctx, "attempt", attemptOptions...)
+	_, t.span = d.tracer.Start(ctx, "attempt", attemptOptions...) //nolint:spancheck // conclude or unsaid ends it
 	if t.span.IsRecording() {
 		t.span.SetAttributes(
 			attribute.String("fanout.delivery_id", t.ID), attribute.String("fanout.subscriber_id", t.SubscriberID),

@@ -59,18 +59,20 @@ func TestTrace(t *testing.T) {
 		if request.Parent().SpanID() != root.SpanContext().SpanID() || request.SpanKind() != trace.SpanKindClient {
 			t.Errorf("the request: parent %v, kind %v", request.Parent().SpanID(), request.SpanKind())
 		}
-		if got, want := attributes(root), map[string]string{
+		wantRoot := map[string]string{
 			"fanout.delivery_id": id, "fanout.subscriber_id": "s1", "fanout.event_id": "e1", "fanout.attempt": "1", "fanout.lane": "fresh",
 			"fanout.outcome": "http_5xx", "fanout.next": "scheduled", "fanout.due_at": rec.DueAt.UTC().Format(time.RFC3339Nano),
-		}; !maps.Equal(got, want) {
-			t.Errorf("the attempt says\n%v, want\n%v", got, want)
 		}
-		if got, want := attributes(request), map[string]string{
+		if got := attributes(root); !maps.Equal(got, wantRoot) {
+			t.Errorf("the attempt says\n%v, want\n%v", got, wantRoot)
+		}
+		wantRequest := map[string]string{
 			"http.request.method": "POST", "server.address": "example.com", "url.scheme": "https",
 			"http.response.status_code": "503", "error.type": "http_5xx", "fanout.outcome": "http_5xx", "fanout.connection_reused": "false",
 			"fanout.phase.dns_seconds": "0.01", "fanout.phase.connect_seconds": "0.02", "fanout.phase.wait_seconds": "1.5",
-		}; !maps.Equal(got, want) {
-			t.Errorf("the request says\n%v, want\n%v", got, want)
+		}
+		if got := attributes(request); !maps.Equal(got, wantRequest) {
+			t.Errorf("the request says\n%v, want\n%v", got, wantRequest)
 		}
 		for _, s := range ended {
 			if s.Status().Code != codes.Error || s.Status().Description != "the endpoint answered 503" {
@@ -192,7 +194,7 @@ func TestNoTraceCostsNothing(t *testing.T) { //nolint:paralleltest // it counts 
 	tr := &trial{lease: &lease{}, answer: webhook.Answer{Outcome: delivery.OK, Status: 200, Duration: time.Millisecond}}
 	series := d.metrics.class("standard").duration
 	ctx := t.Context()
-	if n := testing.AllocsPerRun(100, func() {
+	n := testing.AllocsPerRun(100, func() {
 		d.startSpan(ctx, tr)
 		ctx, span := d.startRequest(ctx, tr)
 		tr.traceID = traceID(span)
@@ -201,7 +203,8 @@ func TestNoTraceCostsNothing(t *testing.T) { //nolint:paralleltest // it counts 
 		tr.clocked(series)
 		tr.conclude(delivery.Decision{Next: delivery.Delivered})
 		tr.unsaid()
-	}); n != 0 {
+	})
+	if n != 0 {
 		t.Errorf("%v allocations for a trace that nobody takes", n)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
 
@@ -87,6 +85,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer takes the metrics; nil keeps them unregistered.
 	Registerer prometheus.Registerer
+	// TracerProvider takes a span for each post; nil for none.
+	TracerProvider trace.TracerProvider
 }
 
 // Service accepts events and expands them. It is safe for concurrent use.
@@ -96,6 +96,7 @@ type Service struct {
 	opts    Options
 	log     *slog.Logger
 	metrics *metrics
+	tracer  trace.Tracer // nil: off
 	strikes strikes
 	unready atomic.Pointer[error] // of the last sweep; nil when it got an answer
 }
@@ -114,6 +115,7 @@ func New(store Store, dir Directory, opts Options) *Service {
 	return &Service{
 		store: store, dir: dir, opts: opts, log: opts.Logger,
 		metrics: newMetrics(opts.Registerer),
+		tracer:  tracerOf(opts.TracerProvider),
 	}
 }
 
@@ -195,7 +197,9 @@ func (s *Service) match(ctx context.Context, e delivery.Event) ([]*subscriber.Su
 
 func (s *Service) submit(ctx context.Context, p Post, reserved bool, to recipients) (Receipt, error) {
 	start := time.Now()
+	ctx, span := s.startSpan(ctx, p)
 	r, err := s.take(ctx, p, reserved, to)
+	endSpan(span, r, err)
 	s.metrics.observe(r, err, time.Since(start))
 	return r, err
 }
@@ -213,14 +217,10 @@ func (s *Service) take(ctx context.Context, p Post, reserved bool, to recipients
 		}
 		p.ID = id
 	}
-	span := trace.SpanFromContext(ctx)
-	span.SetAttributes(attribute.String("fanout.event_id", p.ID), attribute.String("fanout.event_type", p.Type))
-
 	acc, targets, err := s.accept(ctx, p, hash, to)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("accept event %s: %w", p.ID, err)
 	}
-	span.SetAttributes(attribute.Int("fanout.deliveries", acc.Deliveries))
 
 	// An id made here is nobody else's: "duplicate" then speaks of our own first
 	// try, whose reply was lost on the way.
@@ -275,14 +275,3 @@ func (s *Service) repeated(ctx context.Context, id string) error {
 // patience is how long one Submit or one resumed plan may work. Half of
 // ResumeAfter: whoever gave up is done before anybody takes over.
 func (s *Service) patience() time.Duration { return s.opts.ResumeAfter / 2 }
-
-// traceparent is the W3C header of the current span, or "" if there is none or
-// it is not sampled: a link to a trace that was never kept helps nobody.
-func traceparent(ctx context.Context) string {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return ""
-	}
-	c := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, c)
-	return c.Get("traceparent")
-}

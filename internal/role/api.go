@@ -76,7 +76,7 @@ func API(ctx context.Context, p Parts, ln net.Listener, a boot.Access) ([]boot.S
 	store := subscriber.New(p.Engine, p.Endpoint.guard(), p.classNames(), p.Engine.Now, p.sealing(), subscriber.WithDirectory(dir))
 	keys := subscriber.NewCheckup(p.Engine, p.sealing())
 	in := ingest.New(p.Engine, dir, ingest.Options{
-		Logger: p.Logger, Registerer: p.Registry,
+		Logger: p.Logger, Registerer: p.Registry, TracerProvider: p.Tracer,
 	})
 	ready := func(ctx context.Context) error { return errors.Join(p.Engine.Ready(ctx), in.Ready(), keys.Ready(ctx)) }
 	reconcile, err := oncall.NewReconciler(p.Engine, p.Logger, p.Registry)
