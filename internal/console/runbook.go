@@ -98,7 +98,7 @@ func (m *md) list() {
 	m.write("<", kind, ">")
 	for m.at < len(m.lines) {
 		found := item.FindStringSubmatch(m.lines[m.at])
-		if found == nil || (found[1] == "-") != (kind == "ul") {
+		if len(found) == 0 || (found[1] == "-") != (kind == "ul") {
 			break
 		}
 		lines := m.take(m.isText)

@@ -52,21 +52,22 @@ func TestScreenshots(t *testing.T) {
 	b.Click(".login button")
 	b.Wait("the redrive", `!!document.querySelector("#redrives form") && document.querySelectorAll(".answer").length === 4`)
 	b.Wait("who fails", `document.querySelectorAll("#failing tbody tr").length >= 2 && document.querySelectorAll("#holds tbody tr").length >= 1`)
-	shots := func(page string, tall int64) {
-		for _, scheme := range []string{"light", "dark"} {
+	shots := func(page string, tall int64, schemes ...string) {
+		for i, scheme := range schemes {
 			b.Picture(filepath.Join(dir, page+"-desktop-"+scheme+".png"), 1280, tall, 1, scheme)
-			b.Picture(filepath.Join(dir, page+"-phone-"+scheme+".png"), 390, 844, 2, scheme)
+			other := schemes[len(schemes)-1-i]
+			b.Picture(filepath.Join(dir, page+"-phone-"+other+".png"), 390, 844, 2, other)
 		}
 		b.Size(1280, 900, 1)
 	}
-	shots("oncall", 1560)
+	shots("oncall", 1560, "light", "dark")
 	b.Go(sc.url + "/oncall/subscribers/" + sc.crm.ID)
-	shots("subscriber", 900)
+	shots("subscriber", 900, "light")
 	b.Go(sc.url + "/oncall/deliveries/" + sc.tried(sc.erp.ID))
-	shots("delivery", 900)
+	shots("delivery", 900, "light", "dark")
 	b.Go(sc.url + "/oncall/redrives/" + redrive)
 	b.Wait("the canary's end", `document.querySelector(".word").textContent.includes("approval")`)
-	shots("redrive", 760)
+	shots("redrive", 760, "dark")
 
 	files, err := filepath.Glob(filepath.Join(dir, "*.png"))
 	if err != nil {

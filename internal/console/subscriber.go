@@ -29,7 +29,6 @@ type subscriberBody struct {
 
 type holdView struct {
 	Reason, Note string
-	Until        *oncall.Stamp
 	Probe, Href  string
 }
 
@@ -72,7 +71,7 @@ func (s *Site) subscriber(l look) (title string, body any, err error) {
 		status = *sub.Status
 	}
 	for _, h := range status.Holds {
-		v := holdView{Reason: string(h.Reason), Note: h.Note, Until: oncall.StampOf(h.Until), Probe: h.Probe}
+		v := holdView{Reason: string(h.Reason), Note: h.Note, Probe: h.Probe}
 		if h.Probe != "" {
 			v.Href = pathTo("deliveries", h.Probe)
 		}

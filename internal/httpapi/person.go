@@ -62,9 +62,9 @@ func (s *server) person(pages http.Handler, operation string) http.Handler {
 				oneOf(append(slices.Clone(roles[operation]), access.Admin))))
 			return
 		}
-		r, cancel := limited(w, r, workTimeout)
+		bounded, cancel := limited(w, r.WithContext(access.With(r.Context(), who)), workTimeout)
 		defer cancel()
-		pages.ServeHTTP(w, r.WithContext(access.With(r.Context(), who)))
+		pages.ServeHTTP(w, bounded)
 	})
 }
 

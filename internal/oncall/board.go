@@ -114,7 +114,7 @@ func answersOf(t Triage) []answerView {
 }
 
 // maxSeen is how much evidence of an answer the page shows; the API has it all.
-const maxSeen = 5
+const maxSeen = 4
 
 // foremost is the evidence that leads somewhere, then the rest, as far as there is room.
 func foremost(all []Evidence) []Evidence {
@@ -248,6 +248,8 @@ func reachOf(dots []dot, now time.Time) time.Duration {
 	return hour
 }
 
+const actNow = "act now"
+
 func words(d Diagnosis) string { return strings.ReplaceAll(string(d), "_", " ") }
 
 // tagsOf say beside the verdict what is the matter, and whether it can wait.
@@ -257,7 +259,7 @@ func tagsOf(state State, t Triage) []string {
 	}
 	tags := []string{words(t.Diagnosis)}
 	if t.Page {
-		return append(tags, "act now")
+		return append(tags, actNow)
 	}
 	return append(tags, "can wait until morning")
 }

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"image"
-	"image/color" //nolint:misspell // its name
+	rgb "image/color" //nolint:misspell // its name
 	"image/png"
 	"os"
 	"slices"
@@ -40,10 +40,9 @@ func (b *Browser) Picture(file string, width, height int64, scale float64, schem
 func fewer(shot image.Image) image.Image {
 	const most = 256
 	size := shot.Bounds()
-	type rgba = color.RGBA //nolint:misspell // its name
-	counts := map[rgba]int{}
-	at := func(x, y int) rgba {
-		c, _ := color.RGBAModel.Convert(shot.At(x, y)).(rgba)
+	counts := map[rgb.RGBA]int{}
+	at := func(x, y int) rgb.RGBA {
+		c, _ := rgb.RGBAModel.Convert(shot.At(x, y)).(rgb.RGBA)
 		return c
 	}
 	for y := size.Min.Y; y < size.Max.Y; y++ {
@@ -51,18 +50,18 @@ func fewer(shot image.Image) image.Image {
 			counts[at(x, y)]++
 		}
 	}
-	colours := make([]rgba, 0, len(counts))
+	colours := make([]rgb.RGBA, 0, len(counts))
 	for c := range counts {
 		colours = append(colours, c)
 	}
-	slices.SortFunc(colours, func(a, b rgba) int {
+	slices.SortFunc(colours, func(a, b rgb.RGBA) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
 	})
-	palette := make(color.Palette, 0, most)
+	palette := make(rgb.Palette, 0, most)
 	for _, c := range colours[:min(len(colours), most)] {
 		palette = append(palette, c)
 	}
-	nearest := make(map[rgba]uint8, len(colours))
+	nearest := make(map[rgb.RGBA]uint8, len(colours))
 	for _, c := range colours {
 		nearest[c] = uint8(palette.Index(c))
 	}
