@@ -14,7 +14,7 @@ import (
 )
 
 type loadtestCmd struct {
-	Scenario    []string `enum:"calm,hang,hang-small,outage,backlog,slow" default:"calm,hang,hang-small,outage,backlog,slow" help:"What to play: calm, hang, hang-small, outage, backlog, slow." placeholder:"NAME"`
+	Scenario    []string `enum:"calm,hang,hang-small,outage,backlog,slow,redrive,redrive-fails" default:"calm,hang,hang-small,outage,backlog,slow,redrive,redrive-fails" help:"What to play: calm, hang, hang-small, outage, backlog, slow, redrive, redrive-fails." placeholder:"NAME"`
 	Short       bool     `help:"The form for CI: about 20 s for each."`
 	Slots       int      `default:"100" help:"Slots of each dispatcher."`
 	Dispatchers int      `default:"1" help:"Dispatchers to start."`

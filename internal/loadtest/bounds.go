@@ -30,12 +30,16 @@ func (r *Report) judge() {
 		broken(h.Arrived == h.Deliveries, "%d of %d deliveries of the healthy subscribers had not arrived within a second of the last post",
 			h.Deliveries-h.Arrived, h.Deliveries)
 		// In the outage the machine is kept busy by the recovery, as it is to be.
-		if s.Name != calm && s.Name != outage {
+		// Beside a redrive they are held to what the same load cost before it.
+		if s.Name != calm && s.Name != outage && s.Name != redriving {
 			broken(s.Ratio <= mostRatio, "the healthy subscribers' p99 age is %.0f ms, %.1f times the %.0f ms of calm; at most %g is allowed",
 				h.P99, s.Ratio, r.Base, mostRatio)
 		}
 		if s.Outage != nil {
 			s.Outage.judge(broken)
+		}
+		if s.Redrive != nil {
+			s.Redrive.judge(broken, r.Short)
 		}
 	}
 }
@@ -73,6 +77,8 @@ func (r *Report) Figures() string {
 		case outage:
 			add("outage_request_share", "%.4f", s.Outage.Share)
 			add("outage_duplicates", "%d", s.Outage.Duplicates)
+		case redriving, redriveFails:
+			s.Redrive.figures(key, add)
 		default:
 			add(key+"_ratio", "%.2f", s.Ratio)
 		}
@@ -102,10 +108,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		return err
 	}
 	for _, s := range r.Scenarios {
-		if s.Outage == nil {
-			continue
+		text := ""
+		if s.Outage != nil {
+			text = s.Outage.text()
 		}
-		if _, err := io.WriteString(w, s.Outage.text()); err != nil {
+		if s.Redrive != nil {
+			text = s.Redrive.text(s.Name)
+		}
+		if _, err := io.WriteString(w, text); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func TestAgesCountWhatIsMissing(t *testing.T) {
 
 func TestHitsTellRepeatsFromDuplicates(t *testing.T) {
 	t.Parallel()
-	e := &endpoint{index: map[string]int32{}}
+	e := &endpoint{group: &group{}, index: map[string]int32{}}
 	e.arrive("a", 1, 1)
 	e.arrive("a", 2, 2) // a retry
 	e.take("a", 2)

@@ -20,10 +20,11 @@ import (
 type manner int32
 
 const (
-	prompt  manner = iota // 204 after 5 ms
-	hanging               // accepts, and never answers
-	failing               // 500 at once
-	slow                  // 204 after 5 s
+	prompt   manner = iota // 204 after 5 ms
+	hanging                // accepts, and never answers
+	failing                // 500 at once
+	slow                   // 204 after 5 s
+	refusing               // 422 at once, which is final
 )
 
 const (
@@ -53,9 +54,16 @@ type endpoint struct {
 
 	inFlight, most atomic.Int32
 
-	mu    sync.Mutex
-	index map[string]int32 // webhook-id -> hits
-	hits  []hit
+	mu       sync.Mutex
+	index    map[string]int32 // webhook-id -> hits
+	hits     []hit
+	redriven []again
+}
+
+// again is a request that a redrive sent, in the order of their answers.
+type again struct {
+	at    time.Duration // since the run's origin
+	taken bool          // it was answered 2xx
 }
 
 // group is endpoints that behave alike.
@@ -65,7 +73,8 @@ type group struct {
 	origin    time.Time
 	endpoints []*endpoint
 	manner    atomic.Int32
-	refused   atomic.Int64   // requests answered 500
+	refused   atomic.Int64   // requests answered 4xx or 5xx
+	taken     atomic.Int64   // deliveries that were answered 2xx
 	requests  []atomic.Int64 // by bucket since origin; the last takes what comes later
 }
 
@@ -139,8 +148,10 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler) // to return would be to answer 200
 	case failing:
-		e.group.refused.Add(1)
-		http.Error(w, "out of order", http.StatusInternalServerError)
+		e.refuse(w, r, at, http.StatusInternalServerError)
+		return
+	case refusing:
+		e.refuse(w, r, at, http.StatusUnprocessableEntity)
 		return
 	case slow:
 		if pause(r.Context(), slowAfter) != nil {
@@ -151,8 +162,25 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	e.note(r, at, true)
 	e.take(id, at)
 	w.WriteHeader(http.StatusNoContent)
+}
+
+func (e *endpoint) refuse(w http.ResponseWriter, r *http.Request, at time.Duration, status int) {
+	e.group.refused.Add(1)
+	e.note(r, at, false)
+	http.Error(w, "out of order", status)
+}
+
+// note keeps what a redrive sent.
+func (e *endpoint) note(r *http.Request, at time.Duration, taken bool) {
+	if r.Header.Get("Fanout-Redrive-Generation") == "0" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.redriven = append(e.redriven, again{at, taken})
 }
 
 func (e *endpoint) arrive(id string, at time.Duration, attempt int) {
@@ -178,6 +206,7 @@ func (e *endpoint) take(id string, at time.Duration) {
 	defer e.mu.Unlock()
 	if h := &e.hits[e.index[id]]; h.taken == 0 {
 		h.taken = at
+		e.group.taken.Add(1)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -45,8 +46,10 @@ type Result struct {
 	DeadLetters   int64         `json:"dead_letters"`
 	Groups        []GroupResult `json:"groups"`
 	Outage        *Outage       `json:"outage,omitempty"`
+	Redrive       *Repair       `json:"redrive,omitempty"`
 
 	charts []chart
+	stack  []plot.Chart
 }
 
 // GroupResult is one group of endpoints.
@@ -105,7 +108,7 @@ func (r *run) result() (Result, error) {
 	last := r.last()
 	res := Result{
 		Name: r.name, Seconds: r.now().Seconds(), Events: len(events),
-		PostsRepeated: r.again, Retries: int64(last.retries), DeadLetters: int64(last.dead), Outage: r.outage,
+		PostsRepeated: r.again, Retries: int64(last.retries), DeadLetters: int64(last.dead), Outage: r.outage, Redrive: r.repair,
 	}
 	var posts []time.Duration
 	for _, e := range events {
@@ -128,6 +131,9 @@ func (r *run) result() (Result, error) {
 	}
 	res.Healthy = summarise(healthy)
 	res.charts = r.charts(events)
+	if r.repair != nil {
+		res.stack = r.stackRedrive(events)
+	}
 	return res, nil
 }
 
@@ -149,18 +155,31 @@ func (r *Report) Save(dir string) error {
 				return fmt.Errorf("save a plot: %w", err)
 			}
 		}
+		if s.stack == nil {
+			continue
+		}
+		if err := draw(filepath.Join(dir, s.Name+"-guard.svg"), s.stack...); err != nil {
+			return fmt.Errorf("save a plot: %w", err)
+		}
 	}
 	return nil
 }
 
-func draw(path string, c plot.Chart) error {
+func draw(path string, charts ...plot.Chart) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	if err := c.WriteSVG(f); err != nil {
+	if err := write(f, charts); err != nil {
 		_ = f.Close() // the first error says more
 		return err
 	}
 	return f.Close()
+}
+
+func write(w io.Writer, charts []plot.Chart) error {
+	if len(charts) == 1 {
+		return charts[0].WriteSVG(w)
+	}
+	return plot.WriteStack(w, charts...)
 }

@@ -54,6 +54,7 @@ type run struct {
 	groups []*group
 	marks  []mark
 	outage *Outage // of that scenario only
+	repair *Repair // of those that redrive
 
 	from, until, cut time.Duration // ages count of events accepted in [from, until), as seen at cut
 }

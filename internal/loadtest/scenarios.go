@@ -22,12 +22,16 @@ var scenarios = []scenario{
 	{outage, playOutage},
 	{"backlog", playBacklog},
 	{"slow", playSlow},
+	{redriving, playRedrive},
+	{redriveFails, playRedriveFails},
 }
 
 // Scenarios that are judged in ways of their own.
 const (
-	calm   = "calm"
-	outage = "outage"
+	calm         = "calm"
+	outage       = "outage"
+	redriving    = "redrive"
+	redriveFails = "redrive-fails"
 )
 
 // Names are all scenarios, in the order in which they are played.

@@ -32,6 +32,9 @@ type Axis struct {
 	Label, Unit string
 	// Log makes it logarithmic, to base 10; points at 0 or below are left out.
 	Log bool
+	// To is up to where a linear scale reaches at least: that of another chart, which it
+	// is to be compared with.
+	To float64
 }
 
 // Series is one line. There are colours for eight; a ninth begins again.
@@ -61,13 +64,35 @@ const (
 
 // WriteSVG draws the chart. It returns the error of w, and no other.
 func (c Chart) WriteSVG(w io.Writer) error {
-	x := newScale(c.X, c.values(func(p Point) float64 { return p.X }), left, width-right)
-	y := newScale(c.Y, c.values(func(p Point) float64 { return p.Y }), height-bottom, top)
+	b := bufio.NewWriter(w)
+	c.draw(pen{b}, "", "", style())
+	return b.Flush() // bufio keeps the first error for it
+}
+
+// WriteStack draws charts one above the other, for those that share a time: give their
+// X the same To. It returns the error of w, and no other.
+func WriteStack(w io.Writer, charts ...Chart) error {
 	b := bufio.NewWriter(w)
 	p := pen{b}
-	p.sayf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" aria-labelledby="t d">`, width, height)
-	p.sayf(`<title id="t">%s</title><desc id="d">%s</desc>`, escape(c.Title), escape(c.describe()))
+	p.sayf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d">`, width, height*len(charts))
 	p.sayf("<style>%s</style>", style())
+	for i, c := range charts {
+		c.draw(p, fmt.Sprint(i), fmt.Sprintf(` y="%d" width="%d" height="%d"`, i*height, width, height), "")
+	}
+	p.sayf("</svg>")
+	return b.Flush()
+}
+
+// draw draws it. The suffix keeps its ids apart from those of others in the same file.
+func (c Chart) draw(p pen, suffix, place, css string) {
+	x := newScale(c.X, c.values(func(p Point) float64 { return p.X }), left, width-right)
+	y := newScale(c.Y, c.values(func(p Point) float64 { return p.Y }), height-bottom, top)
+	p.sayf(`<svg xmlns="http://www.w3.org/2000/svg"%s viewBox="0 0 %d %d" role="img" aria-labelledby="t%s d%s">`,
+		place, width, height, suffix, suffix)
+	p.sayf(`<title id="t%s">%s</title><desc id="d%s">%s</desc>`, suffix, escape(c.Title), suffix, escape(c.describe()))
+	if css != "" {
+		p.sayf("<style>%s</style>", css)
+	}
 	p.sayf(`<rect class="bg" width="%d" height="%d"/>`, width, height)
 	p.sayf(`<text class="title" x="%d" y="24">%s</text>`, left, escape(c.Title))
 	c.axes(p, x, y)
@@ -79,7 +104,6 @@ func (c Chart) WriteSVG(w io.Writer) error {
 	}
 	c.legend(p)
 	p.sayf("</svg>")
-	return b.Flush() // bufio keeps the first error for it
 }
 
 // values are the coordinates of all points that are drawn.

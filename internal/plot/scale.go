@@ -30,6 +30,7 @@ func newScale(a Axis, values []float64, from, to float64) scale {
 	if len(values) > 0 {
 		s.lo, s.hi = min(slices.Min(values), 0), max(slices.Max(values), 0)
 	}
+	s.hi = max(s.hi, a.To)
 	if s.hi == s.lo {
 		s.hi = s.lo + 1
 	}

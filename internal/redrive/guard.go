@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -302,3 +303,28 @@ func arrived(from, to schedule.Sample) float64 {
 
 // arrivalSpan is the least over which arrivals are measured.
 const arrivalSpan = time.Second
+
+// PauseBound is how soon the guard pauses a cohort that releases so many a second, if
+// from some moment on everything that it sends fails: within how long after the first
+// result that failed, and after how many sent, that one included. What its looks at Redis
+// take comes on top, and what was released by then goes on: see untriedFor.
+//
+// A step's results are seen by the next one. What is judged are at most 2*failWindow
+// results and those of two steps, all of them good ones at worst; the guard speaks when
+// more than failShare of what it judges is bad. So it takes the step in which the failing
+// began, and as many as bring so many failures: one, from 15 a second on. The rate grows
+// meanwhile.
+//
+// An endpoint that answers what its breaker counts is left alone sooner: the breaker opens
+// after breaker_failures of them, and the next look finds a subscriber on hold.
+func PauseBound(rate float64) (within time.Duration, sent int) {
+	each := max(rate, minRate) * stepEvery.Seconds()
+	bad := failShare / (1 - failShare) * (2*failWindow + 2*each)
+	steps := 1 + math.Ceil(bad/each)
+	n := each
+	for range int(steps) {
+		each *= growth
+		n += each
+	}
+	return time.Duration(steps) * stepEvery, int(math.Ceil(n))
+}
