@@ -54,19 +54,19 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 	}
 	for _, one := range checks {
 		if one.Level == role.Bad {
-			return errUnwell{}
+			return unwellError{}
 		}
 	}
 	return nil
 }
 
-// errUnwell ends with the exit code of a service that is unwell.
-type errUnwell struct{}
+// unwellError ends with the exit code of a service that is unwell.
+type unwellError struct{}
 
-func (errUnwell) Error() string { return "something is set up badly, or unwell: see above" }
+func (unwellError) Error() string { return "something is set up badly, or unwell: see above" }
 
 // ExitCode is kong's.
-func (errUnwell) ExitCode() int { return 3 }
+func (unwellError) ExitCode() int { return 3 }
 
 func (c *doctorCmd) print(checks []role.Check) error {
 	if c.Output == "json" {

@@ -48,7 +48,7 @@ func TestTriageExitCode(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(b)
 		}))
-		defer srv.Close()
+		t.Cleanup(srv.Close)
 		want := exitOK
 		if page {
 			want = exitUnavailable

@@ -20,6 +20,7 @@ const (
 	// recentFor is how far back the counts reach, in parts of recentPart.
 	recentFor  = time.Minute
 	recentPart = 10 * time.Second
+	latelyFor  = 10 * time.Second
 	// forgetAfter is when one that has not failed since is forgotten, and with it since
 	// when it fails: longer than most rests of a breaker between two probes.
 	forgetAfter = 15 * time.Minute
@@ -159,14 +160,38 @@ func (r *recent) since(now tallies) (list []schedule.RecentAttempts) {
 	if len(r.past) == 1 {
 		then = tallies{} // it began just now: all that there is
 	}
-	for key, n := range now.counts {
+	list = now.beyond(then)
+	slices.SortFunc(list, func(a, b schedule.RecentAttempts) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Outcome, b.Outcome))
+	})
+	return list
+}
+
+// lately is what has come in the last 10 s, as of the last report.
+func (r *recent) lately() (t schedule.Tries) {
+	now := r.past[len(r.past)-1]
+	then := tallies{}
+	for _, p := range r.past[:len(r.past)-1] {
+		if then.at.IsZero() || now.at.Sub(p.at) >= latelyFor {
+			then = p
+		}
+	}
+	for _, a := range now.beyond(then) {
+		t.Attempts += a.Count
+		if a.Outcome != delivery.OK {
+			t.Failures += a.Count
+		}
+	}
+	return t
+}
+
+// beyond is what has come since, in no order.
+func (t tallies) beyond(then tallies) (list []schedule.RecentAttempts) {
+	for key, n := range t.counts {
 		if n -= then.counts[key]; n > 0 {
 			key.Count = n
 			list = append(list, key)
 		}
 	}
-	slices.SortFunc(list, func(a, b schedule.RecentAttempts) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Class, b.Class), cmp.Compare(a.Outcome, b.Outcome))
-	})
 	return list
 }

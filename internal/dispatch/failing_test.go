@@ -84,6 +84,9 @@ func TestRecent(t *testing.T) {
 	for i := range 120 { // a report each 2 s, 5 attempts between two
 		got = r.since(tallies{start.Add(time.Duration(i) * 2 * time.Second), map[schedule.RecentAttempts]int64{ok: int64(5 * i)}})
 	}
+	if l := r.lately(); l.Attempts != 25 || l.Failures != 0 {
+		t.Errorf("%+v of the last 10 s, want 25", l)
+	}
 	if len(got) != 1 || got[0].Count != 150 || len(r.past) > 31 {
 		t.Errorf("%+v of the last minute, from %d reports; want 150", got, len(r.past))
 	}

@@ -44,6 +44,7 @@ func (d *Dispatcher) report(ctx context.Context) {
 			r.RedisSeconds = took.Seconds()
 		}
 		r.Recent = lately.since(d.metrics.tallies(since))
+		r.Lately = lately.lately()
 		r.Failing, r.FailingTotal = d.metrics.failing.top(since)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
 		if err := d.reports.Report(call, r); err != nil && ctx.Err() == nil {

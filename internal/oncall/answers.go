@@ -76,7 +76,7 @@ func (f facts) concentrated() Answer {
 	case f.widespread():
 		a = answer(AskConcentrated, No, "Failures are spread: %s attempts of the last minute fail, of %s subscribers or more.",
 			percent(fl.Failures, fl.Attempts), number(int64(fl.FailingTotal)))
-	case fl.Failures >= fewFailures && share(fl.Failures, fl.Attempts) >= failShare && f.top() >= topShare:
+	case fl.Failures >= fewFailures && fl.failShare() >= failShare && f.top() >= topShare:
 		n := min(topFew, len(fl.Failing))
 		first := fl.Failing[0]
 		a = answer(AskConcentrated, Yes, "%s of the failures of the last minute are of %s, class %s, mostly %s, since %s UTC.",

@@ -133,7 +133,7 @@ func (f facts) diagnosis(a [4]Answer) (Diagnosis, bool) {
 	concentrated, saturated, retries := a[1].Says == Yes, a[2].Says == Yes, a[3].Says == Yes
 	breach := len(f.late) > 0
 	waits := breach || len(f.soon) > 0
-	failing := share(f.s.Fleet.Failures, f.s.Fleet.Attempts) >= failShare
+	failing := f.s.Fleet.failShare() >= failShare
 	switch {
 	case f.v.State == Blind:
 		return BlindSampler, true
@@ -166,7 +166,7 @@ func (f facts) diagnosis(a [4]Answer) (Diagnosis, bool) {
 // widespread: most attempts fail, of many subscribers.
 func (f facts) widespread() bool {
 	fl := f.s.Fleet
-	return fl.Failures >= fewFailures && share(fl.Failures, fl.Attempts) >= wideShare && fl.FailingTotal >= wideFew && f.top() < topShare
+	return fl.Failures >= fewFailures && fl.failShare() >= wideShare && fl.FailingTotal >= wideFew && f.top() < topShare
 }
 
 // top is the share of the failures that the few that fail most make.

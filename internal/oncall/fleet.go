@@ -36,6 +36,8 @@ type Fleet struct {
 	RedisLatency time.Duration
 	// Attempts that ended in the last minute, and Failures among them.
 	Attempts, Failures int64
+	// Lately are those of the last 10 s: whether what the minute shows is over.
+	Lately schedule.Tries
 	// Recent are the same by class and outcome, the most first.
 	Recent []schedule.RecentAttempts
 	// Failing are the subscribers with the most failures in the last minute, the most
@@ -94,6 +96,8 @@ func fleetOf(reports []schedule.WorkerReport) Fleet {
 		busySlots += r.PerSecond * r.SlotSeconds
 		f.RedisLatency = max(f.RedisLatency, time.Duration(r.RedisSeconds*float64(time.Second)))
 		f.FailingTotal = max(f.FailingTotal, r.FailingTotal)
+		f.Lately.Attempts += r.Lately.Attempts
+		f.Lately.Failures += r.Lately.Failures
 		for key, n := range r.InUse {
 			used[key] += n
 		}
@@ -192,6 +196,16 @@ func rank(f *Fleet, failing map[string]*Failing) {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.SubscriberID, b.SubscriberID))
 	})
 	f.Failing = f.Failing[:min(len(f.Failing), maxFailing)]
+}
+
+// failShare is the part of the attempts that fails now: what the minute says, and the last
+// 10 s do not gainsay. With breakers open these may have next to no attempts.
+func (f Fleet) failShare() float64 {
+	minute := share(f.Failures, f.Attempts)
+	if f.Lately.Attempts < fewFailures {
+		return minute
+	}
+	return min(minute, share(f.Lately.Failures, f.Lately.Attempts))
 }
 
 // busy is the part of the slots in use, 0 to 1; 0 without any.

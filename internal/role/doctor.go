@@ -53,7 +53,7 @@ func Doctor(ctx context.Context, cfg boot.Common, e Endpoint, api *client.Client
 	if api != nil {
 		d.api(ctx, api)
 	} else {
-		d.say("api", Left, "", "no API was named: --api asks one as well")
+		d.sayf("api", Left, "", "no API was named: --api asks one as well")
 	}
 	return d.checks
 }
@@ -65,7 +65,7 @@ type doctor struct {
 	checks   []Check
 }
 
-func (d *doctor) say(about string, l Level, do, format string, a ...any) {
+func (d *doctor) sayf(about string, l Level, do, format string, a ...any) {
 	d.checks = append(d.checks, Check{about, l, fmt.Sprintf(format, a...), do})
 }
 
@@ -74,14 +74,14 @@ func (d *doctor) settings() {
 	for _, name := range slices.Sorted(maps.Keys(d.cfg.Classes)) {
 		classes = append(classes, name+"="+d.cfg.Classes[name].String())
 	}
-	d.say("classes", Fine, "", "%s", strings.Join(classes, ", "))
+	d.sayf("classes", Fine, "", "%s", strings.Join(classes, ", "))
 	switch ring, err := keyring(d.cfg.Secrets); {
 	case err != nil:
-		d.say("secrets", Bad, "mend FANOUT_SECRETS_KEY or the file of --secrets-key-file", "%v", err)
+		d.sayf("secrets", Bad, "mend FANOUT_SECRETS_KEY or the file of --secrets-key-file", "%v", err)
 	case ring == nil:
-		d.say("secrets", Odd, "set FANOUT_SECRETS_KEY for every process, then run fanout reseal", "URLs, secrets and headers of subscribers are in the clear in Redis")
+		d.sayf("secrets", Odd, "set FANOUT_SECRETS_KEY for every process, then run fanout reseal", "URLs, secrets and headers of subscribers are in the clear in Redis")
 	default:
-		d.say("secrets", Fine, "", "they are sealed in Redis")
+		d.sayf("secrets", Fine, "", "they are sealed in Redis")
 	}
 	d.guards()
 }
@@ -103,15 +103,15 @@ func (d *doctor) guards() {
 	for _, r := range reaches {
 		if g.CheckAddr(r.addr) == nil {
 			open = true
-			d.say("endpoints", Odd, "narrow --allow-cidr", "subscribers may have requests sent to %s (%s)", r.what, r.addr)
+			d.sayf("endpoints", Odd, "narrow --allow-cidr", "subscribers may have requests sent to %s (%s)", r.what, r.addr)
 		}
 	}
 	switch {
 	case d.endpoint.AllowHTTP, d.endpoint.AllowAnyPort:
-		d.say("endpoints", Odd, "leave out --allow-http and --allow-any-port unless this is a private network",
+		d.sayf("endpoints", Odd, "leave out --allow-http and --allow-any-port unless this is a private network",
 			"plain http: %v; any port: %v", d.endpoint.AllowHTTP, d.endpoint.AllowAnyPort)
 	case !open:
-		d.say("endpoints", Fine, "", "https to public addresses%s", besides(d.endpoint.AllowCIDR))
+		d.sayf("endpoints", Fine, "", "https to public addresses%s", besides(d.endpoint.AllowCIDR))
 	}
 }
 
@@ -129,20 +129,20 @@ func besides(cidrs []netip.Prefix) string {
 func (d *doctor) redis(ctx context.Context) {
 	rdb, err := boot.OpenRedis(d.cfg.Redis, slog.New(slog.DiscardHandler))
 	if err != nil {
-		d.say("redis", Bad, "mend the settings --redis-...", "%v", err)
+		d.sayf("redis", Bad, "mend the settings --redis-...", "%v", err)
 		return
 	}
 	defer func() { _ = rdb.Close() }()
 	x, err := schedule.Examine(ctx, rdb)
 	if err != nil {
-		d.say("redis", Bad, "see that it runs at --redis-addr, and what --redis-username and --redis-password-file say", "%v", err)
+		d.sayf("redis", Bad, "see that it runs at --redis-addr, and what --redis-username and --redis-password-file say", "%v", err)
 		return
 	}
 	level, do := Fine, ""
 	if x.RoundTrip > slowTrip {
 		level, do = Odd, "put the processes near their Redis: a delivery waits for it three times"
 	}
-	d.say("redis", level, do, "version %s at %s, %s away", x.Version, strings.Join(d.cfg.Redis.Addr, ","), x.RoundTrip.Round(10*time.Microsecond))
+	d.sayf("redis", level, do, "version %s at %s, %s away", x.Version, strings.Join(d.cfg.Redis.Addr, ","), x.RoundTrip.Round(10*time.Microsecond))
 	d.durability(x)
 	d.clock(x)
 	d.memory(x)
@@ -151,7 +151,7 @@ func (d *doctor) redis(ctx context.Context) {
 
 func (d *doctor) durability(x schedule.Examination) {
 	if x.Unsafe == nil {
-		d.say("durability", Fine, "", "append-only file, noeviction, primary")
+		d.sayf("durability", Fine, "", "append-only file, noeviction, primary")
 		return
 	}
 	level := Bad
@@ -159,55 +159,55 @@ func (d *doctor) durability(x schedule.Examination) {
 		level = Odd // somebody vouches for it
 	}
 	for line := range strings.SplitSeq(x.Unsafe.Error(), "\n") {
-		d.say("durability", level, "as it says", "%s", strings.TrimPrefix(line, schedule.ErrUnsafe.Error()+": "))
+		d.sayf("durability", level, "as it says", "%s", strings.TrimPrefix(line, schedule.ErrUnsafe.Error()+": "))
 	}
 }
 
 func (d *doctor) clock(x schedule.Examination) {
 	off := x.ClockOff.Round(time.Millisecond)
 	if off.Abs() > skewed {
-		d.say("clock", Odd, "keep the machines' clocks by NTP",
+		d.sayf("clock", Odd, "keep the machines' clocks by NTP",
 			"the clock of Redis is %s from this machine's; fanout goes by that of Redis alone, but logs and traces do not", off)
 		return
 	}
-	d.say("clock", Fine, "", "%s from that of Redis", off.Abs())
+	d.sayf("clock", Fine, "", "%s from that of Redis", off.Abs())
 }
 
 func (d *doctor) memory(x schedule.Examination) {
 	const mib = 1 << 20
 	switch {
 	case x.Limit == 0:
-		d.say("memory", Odd, "set maxmemory below what the machine has, so that Redis refuses before it is killed",
+		d.sayf("memory", Odd, "set maxmemory below what the machine has, so that Redis refuses before it is killed",
 			"%d MiB used, and no maxmemory", x.Used/mib)
 	case float64(x.Used) > fullMemory*float64(x.Limit):
-		d.say("memory", Bad, "raise maxmemory, or free some: events are refused when it is full",
+		d.sayf("memory", Bad, "raise maxmemory, or free some: events are refused when it is full",
 			"%d of %d MiB used", x.Used/mib, x.Limit/mib)
 	default:
-		d.say("memory", Fine, "", "%d of %d MiB used", x.Used/mib, x.Limit/mib)
+		d.sayf("memory", Fine, "", "%d of %d MiB used", x.Used/mib, x.Limit/mib)
 	}
 }
 
 func (d *doctor) contents(x schedule.Examination) {
 	switch {
 	case x.Empty():
-		d.say("data", Odd, "", "there is none yet: the first process to start writes it")
+		d.sayf("data", Odd, "", "there is none yet: the first process to start writes it")
 		return
 	case x.Schema != x.Ours:
-		d.say("data", Bad, "run the version of fanout that wrote it", "it has schema %d, this build knows %d", x.Schema, x.Ours)
+		d.sayf("data", Bad, "run the version of fanout that wrote it", "it has schema %d, this build knows %d", x.Schema, x.Ours)
 		return
 	case x.Partitions != d.cfg.Redis.Partitions:
-		d.say("data", Bad, fmt.Sprintf("set --redis-partitions=%d for every process", x.Partitions),
+		d.sayf("data", Bad, fmt.Sprintf("set --redis-partitions=%d for every process", x.Partitions),
 			"it has %d partitions, and --redis-partitions is %d", x.Partitions, d.cfg.Redis.Partitions)
 	default:
-		d.say("data", Fine, "", "schema %d, %d partitions, %d subscribers, %d deliveries pending", x.Schema, x.Partitions, x.Subscribers, x.Ledger.Pending)
+		d.sayf("data", Fine, "", "schema %d, %d partitions, %d subscribers, %d deliveries pending", x.Schema, x.Partitions, x.Subscribers, x.Ledger.Pending)
 	}
 	if x.Ledger.Balanced() {
-		d.say("ledger", Fine, "", "%d accepted, and all accounted for", x.Ledger.Accepted)
+		d.sayf("ledger", Fine, "", "%d accepted, and all accounted for", x.Ledger.Accepted)
 	} else {
-		d.say("ledger", Bad, "redrive and delete nothing; docs/runbook.md#ledger-gap", "accepted is not the sum of the states: %+v", x.Ledger)
+		d.sayf("ledger", Bad, "redrive and delete nothing; docs/runbook.md#ledger-gap", "accepted is not the sum of the states: %+v", x.Ledger)
 	}
 	if unknown := slices.DeleteFunc(slices.Clone(x.Classes), func(c string) bool { return d.cfg.Classes[c] > 0 }); len(unknown) > 0 {
-		d.say("classes", Bad, "name them in --class of every process, each with its SLO",
+		d.sayf("classes", Bad, "name them in --class of every process, each with its SLO",
 			"subscribers are of classes that these settings do not name: %s", strings.Join(unknown, ", "))
 	}
 	d.dispatchers(x.Workers)
@@ -215,7 +215,7 @@ func (d *doctor) contents(x schedule.Examination) {
 
 func (d *doctor) dispatchers(workers []schedule.WorkerReport) {
 	if len(workers) == 0 {
-		d.say("dispatchers", Bad, "start bin/dispatcher with the same --redis-addr", "none has reported within 15 s: nothing is sent")
+		d.sayf("dispatchers", Bad, "start bin/dispatcher with the same --redis-addr", "none has reported within 15 s: nothing is sent")
 		return
 	}
 	versions := map[string]int{}
@@ -228,23 +228,23 @@ func (d *doctor) dispatchers(workers []schedule.WorkerReport) {
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		texts = append(texts, fmt.Sprintf("%d of %s", versions[v], v))
 	}
-	d.say("dispatchers", Fine, "", "%d with %d slots: %s", len(workers), slots, strings.Join(texts, ", "))
+	d.sayf("dispatchers", Fine, "", "%d with %d slots: %s", len(workers), slots, strings.Join(texts, ", "))
 }
 
 // api asks a server what it sees, and whether it was told the same.
 func (d *doctor) api(ctx context.Context, c *client.Client) {
 	if err := c.Ready(ctx); err != nil {
-		d.say("api", Bad, "see what it lacks; if it is not there, set --api", "it is not ready: %v", err)
+		d.sayf("api", Bad, "see what it lacks; if it is not there, set --api", "it is not ready: %v", err)
 	} else {
-		d.say("api", Fine, "", "ready")
+		d.sayf("api", Fine, "", "ready")
 	}
 	look, err := c.OnCall(ctx)
 	switch {
 	case errors.Is(err, client.ErrUnauthenticated), errors.Is(err, client.ErrForbidden):
-		d.say("triage", Left, "set FANOUT_KEY to a viewer's key", "%v", err)
+		d.sayf("triage", Left, "set FANOUT_KEY to a viewer's key", "%v", err)
 		return
 	case err != nil:
-		d.say("triage", Bad, "", "%v", err)
+		d.sayf("triage", Bad, "", "%v", err)
 		return
 	}
 	theirs := map[string]bool{}
@@ -255,17 +255,17 @@ func (d *doctor) api(ctx context.Context, c *client.Client) {
 		theirs[class.Class] = true
 		slo := time.Duration(class.SLOSeconds * float64(time.Second))
 		if ours := d.cfg.Classes[class.Class]; ours != slo {
-			d.say("classes", Bad, "give every process the same --class", "class %s has an SLO of %s in the API, and %s in these settings", class.Class, slo, ours)
+			d.sayf("classes", Bad, "give every process the same --class", "class %s has an SLO of %s in the API, and %s in these settings", class.Class, slo, ours)
 		}
 	}
 	for name := range d.cfg.Classes {
 		if !theirs[name] {
-			d.say("classes", Bad, "give every process the same --class", "the API was not told of class %s", name)
+			d.sayf("classes", Bad, "give every process the same --class", "the API was not told of class %s", name)
 		}
 	}
 	level, do := Fine, ""
 	if look.Triage.Page {
 		level, do = Bad, "fanout triage, and docs/runbook.md#"+look.Triage.Runbook
 	}
-	d.say("triage", level, do, "%s: %s", look.Triage.Diagnosis, look.Triage.Sentence)
+	d.sayf("triage", level, do, "%s: %s", look.Triage.Diagnosis, look.Triage.Sentence)
 }

@@ -51,6 +51,9 @@ type WorkerReport struct {
 	Limits SlotLimits `json:"limits,omitzero"`
 	// Recent are the attempts of the last minute by class and outcome.
 	Recent []RecentAttempts `json:"recent,omitempty"`
+	// Lately are the attempts of the last 10 s, and those of them that failed: whether
+	// what the minute shows is over.
+	Lately Tries `json:"lately,omitzero"`
 	// Failing are the subscribers that failed most in the last minute, at most 10, the
 	// most first; FailingTotal how many failed at all, as far as it keeps count.
 	Failing      []FailingSubscriber `json:"failing,omitempty"`
@@ -63,6 +66,12 @@ type SlotLimits struct {
 	Slow    int `json:"slow"`
 	Retry   int `json:"retry"`
 	Redrive int `json:"redrive"`
+}
+
+// Tries are attempts, and those of them that did not deliver.
+type Tries struct {
+	Attempts int64 `json:"attempts"`
+	Failures int64 `json:"failures"`
 }
 
 // RecentAttempts are the attempts of one class that came to one outcome.
