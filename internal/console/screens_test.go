@@ -42,7 +42,8 @@ func TestScreenshots(t *testing.T) {
 	}
 	sc := newScene(t)
 	operator, _ := sc.key("night shift", "operator")
-	redrive := sc.play()
+	redrive, stop := sc.play()
+	defer stop()
 
 	b := browsertest.Open(t)
 	b.Size(1280, 900, 1)
@@ -51,6 +52,7 @@ func TestScreenshots(t *testing.T) {
 	b.Type("#key", operator)
 	b.Click(".login button")
 	b.Wait("the redrive", `!!document.querySelector("#redrives form") && document.querySelectorAll(".answer").length === 4`)
+	b.Fits()
 	b.Wait("who fails", `document.querySelectorAll("#failing tbody tr").length >= 2 && document.querySelectorAll("#holds tbody tr").length >= 1`)
 	shots := func(page string, tall int64, schemes ...string) {
 		for i, scheme := range schemes {
@@ -107,11 +109,12 @@ func newScene(t *testing.T) *scene {
 
 // play goes on until the night is at its worst: one endpoint is away, one hangs, and what
 // a third refused is being redriven, with its canary delivered.
-func (sc *scene) play() (redriveID string) {
+// It goes on until it is stopped.
+func (sc *scene) play() (redriveID string, stop func()) {
 	sc.Helper()
-	stop := make(chan struct{})
+	over := make(chan struct{})
 	var posting sync.WaitGroup
-	sc.Cleanup(func() { close(stop); posting.Wait() })
+	stop = func() { close(over); posting.Wait() }
 	posting.Go(func() {
 		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
@@ -127,7 +130,7 @@ func (sc *scene) play() (redriveID string) {
 			}
 			select {
 			case <-tick.C:
-			case <-stop:
+			case <-over:
 				return
 			}
 		}
@@ -150,7 +153,9 @@ func (sc *scene) play() (redriveID string) {
 		return r.State == client.RedriveAwaiting
 	})
 	sc.wait(8 * time.Second)
-	return made.ID
+	sc.post(900, "shipment.in_transit") // so that there is something to be seen of slots and ages
+	sc.wait(2 * time.Second)
+	return made.ID, stop
 }
 
 // wait lets the night go on. There is nothing to be waited for but time: it is what the

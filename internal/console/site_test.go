@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -279,5 +280,37 @@ func TestPagesAndButtons(t *testing.T) {
 		if !strings.Contains(strings.Join(did, "\n"), want) {
 			t.Errorf("the audit of %s lacks %q:\n%s", keyID, want, strings.Join(did, "\n"))
 		}
+	}
+}
+
+// Who watches the stream of the page is cut off when his key is revoked.
+func TestStreamEndsWithItsKey(t *testing.T) {
+	t.Parallel()
+	s := small(t)
+	viewer, id := s.key("day shift", "viewer")
+	v := s.visitor()
+	v.signIn(viewer)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/oncall/events", http.NoBody)
+	s.ok(err)
+	resp, err := v.http.Do(req)
+	s.ok(err)
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("the stream is %s", resp.Status)
+	}
+	stream := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(io.Discard, resp.Body)
+		stream <- err
+	}()
+	_, err = s.admin.RevokeKey(t.Context(), id)
+	s.ok(err)
+	select {
+	case err := <-stream:
+		if err != nil {
+			t.Errorf("it did not end cleanly: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the stream goes on")
 	}
 }
