@@ -6,6 +6,7 @@
 //
 //	httpapi.go     New: the router and the order of its middlewares
 //	who.go, roles.go, accounts.go   who asks, what for, and what of it is his to see
+//	person.go      a browser's session, and the pages that a person looks at
 //	local.go       which hosts and which sites' pages may ask at all
 //	catalogue.go, query.go   the contract's operations, and the query in, strictly
 //	decode.go, inspect.go    a body in, strictly: every byte is accounted for

@@ -17,4 +17,6 @@
 //	sampler.go, beside.go     one look at Redis a second, and what survives when it fails
 //	ready.go    whether Redis takes what is written to it, and keeps it
 //	metrics.go, json.go, page.go, events.go   the same Snapshot, four ways
+//	board.go, steer.go, chart.go              what the page shows beside verdict and ages
+//	words.go    how it writes, for the other pages of this server
 package oncall
