@@ -173,7 +173,7 @@ func (t *trial) who() []any {
 // one; warn those that end a delivery undelivered.
 func (d *Dispatcher) observe(ctx context.Context, t *trial, decision delivery.Decision) {
 	class := d.metrics.class(t.class)
-	class.attempt(t.answer.Outcome)
+	class.attempt(t.answer.Outcome, t.Attempts)
 	if d.metrics.failing.wants(t.answer.Outcome) {
 		d.metrics.failing.note(t.lease, t.class, t.answer.Outcome, time.Now(), t.clock.now())
 	}

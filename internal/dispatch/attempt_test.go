@@ -343,6 +343,25 @@ func TestLateLeaseIsReleased(t *testing.T) {
 	})
 }
 
+// One delivery that can only fail shows beside others that succeed.
+func TestRepeatedFailuresAreCounted(t *testing.T) {
+	run(t, Options{}, func(r *rig) {
+		r.endpoint(func(_ context.Context, req webhook.Request) webhook.Answer {
+			if req.Attempt < 8 && strings.Contains(string(req.Body), "poison") {
+				return webhook.Answer{Outcome: delivery.HTTP5xx, Status: 500, Err: "the endpoint answered 500"}
+			}
+			return webhook.Answer{Outcome: delivery.OK, Status: 200}
+		})
+		id := r.enqueue("poison", "s1")
+		r.enqueue("e1", "s1")
+		after(time.Hour)
+		r.state(id, delivery.Delivered)
+		if n := r.metric("fanout_repeated_failures_total", "standard"); n != 3 {
+			t.Errorf("%v failures counted as repeated, want those of attempts 5, 6 and 7", n)
+		}
+	})
+}
+
 // A new event must not wait for its payload behind another's.
 func TestPayloadReadsAreShared(t *testing.T) {
 	run(t, Options{}, func(r *rig) {

@@ -38,6 +38,7 @@ type metrics struct {
 	classes []string
 
 	attempts, settles, retries, deaths, releases, faults *prometheus.CounterVec
+	repeated                                             *prometheus.CounterVec
 	leasesLost, leaseCalls, leaseErrors                  prometheus.Counter
 	duration, age                                        *prometheus.HistogramVec
 	redis                                                prometheus.Histogram
@@ -54,6 +55,7 @@ type metrics struct {
 // classMetrics are the series of one class.
 type classMetrics struct {
 	attempts      map[delivery.Outcome]*counted
+	repeated      prometheus.Counter
 	duration, age prometheus.Observer
 }
 
@@ -77,6 +79,7 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 		attempts: counts("fanout_attempts_total", "Attempts that ended, by what they came to.", "class", "outcome"),
 		settles:  counts("fanout_settles_total", "Verdicts settled, by what they did in Redis; dropped: given up.", "result"),
 		retries:  counts("fanout_retries_scheduled_total", "Deliveries scheduled for another attempt, by the outcome of the last.", "outcome"),
+		repeated: counts("fanout_repeated_failures_total", "Failed attempts of deliveries that had failed four times before, or more.", "class"),
 		deaths:   counts("fanout_dead_letters_total", "Deliveries dead-lettered by this worker.", "reason"),
 		releases: counts("fanout_releases_total", "Leases handed back before the request left.", "reason"),
 		faults:   counts("fanout_dispatch_faults_total", "Defects of the dispatcher or its data, met and survived.", "reason"),
@@ -119,7 +122,7 @@ func newMetrics(reg prometheus.Registerer, classes []string, total int) *metrics
 func (m *metrics) initialise() {
 	for _, c := range m.classes {
 		m.byClass[c] = &classMetrics{
-			attempts: map[delivery.Outcome]*counted{},
+			attempts: map[delivery.Outcome]*counted{}, repeated: m.repeated.WithLabelValues(c),
 			duration: m.duration.WithLabelValues(c), age: m.age.WithLabelValues(c),
 		}
 	}
@@ -150,11 +153,19 @@ func (m *metrics) class(c string) *classMetrics {
 	return m.byClass[otherClass]
 }
 
-// attempt counts one by what it came to.
-func (m *classMetrics) attempt(o delivery.Outcome) {
+// manyFailures of one delivery are more than a restart of its endpoint costs: with the
+// default policy the fifth attempt comes half a minute after the first, in the mean. They
+// show one delivery that can only fail beside any number that succeed.
+const manyFailures = 5
+
+// attempt counts one by what it came to; nth is which of the delivery's it was.
+func (m *classMetrics) attempt(o delivery.Outcome, nth int) {
 	c := m.attempts[delivery.Outcome(outcomeLabel(o))]
 	c.Inc()
 	c.n.Add(1)
+	if o != delivery.OK && nth >= manyFailures {
+		m.repeated.Inc()
+	}
 }
 
 // tallies are the attempts so far.

@@ -233,7 +233,7 @@ func TestMetrics(t *testing.T) {
 	}
 	for name, want := range map[string]int{
 		"fanout_attempts_total": 3 * len(delivery.Facts), "fanout_attempt_duration_seconds": 3,
-		"fanout_delivery_age_seconds": 3, "fanout_settles_total": 7, "fanout_leases_lost_total": 1,
+		"fanout_delivery_age_seconds": 3, "fanout_settles_total": 7, "fanout_leases_lost_total": 1, "fanout_repeated_failures_total": 3,
 		"fanout_slots": 6, "fanout_slots_limit": 1, "fanout_retries_scheduled_total": len(delivery.Facts),
 		"fanout_dead_letters_total": len(delivery.Facts), "fanout_lease_calls_total": 1,
 		"fanout_lease_errors_total": 1, "fanout_releases_total": 5, "fanout_dispatch_faults_total": 2,
