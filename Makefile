@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale oncall-drill soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,10 @@ bench-cluster: ## one Redis beside three primaries: balance, and what the spread
 oncall-scale: ## what a look at a million deliveries for 10,000 subscribers costs Redis, and a scrape
 	@scripts/need redis-server
 	go test -count 1 -v -timeout 10m -run TestCostOfASample ./internal/oncall -oncall.pending 1000000 -oncall.subscribers 10000
+
+oncall-drill: build ## stage an outage, full slots, a wave of retries and a burst; triage must name each within 30 s
+	@scripts/need redis-server
+	go test -tags drill -count 1 -v -timeout 5m ./test/drill
 
 soak: ## ten minutes of steady load; fails if goroutines, connections or memory grow; SOAK='-for 1h'
 	@scripts/need redis-server
