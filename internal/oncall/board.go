@@ -258,8 +258,11 @@ func tagsOf(state State, t Triage) []string {
 		return nil // the word says it
 	}
 	tags := []string{words(t.Diagnosis)}
-	if t.Page {
+	switch {
+	case t.Page:
 		return append(tags, actNow)
+	case state == Breaching:
+		return append(tags, "look again in a minute")
 	}
 	return append(tags, "can wait until morning")
 }

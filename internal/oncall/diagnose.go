@@ -216,6 +216,9 @@ func (f facts) consequence() string {
 		c := f.late[0]
 		return fmt.Sprintf(" Class %s is past its SLO of %s: its oldest eligible delivery has waited %s.",
 			classText(c.Name), sloText(c.SLO), ageText(c.Oldest().Eligible))
+	case len(f.blink) > 0:
+		c := f.blink[0]
+		return fmt.Sprintf(" Class %s is past its SLO of %s, for %s only.", classText(c.Name), sloText(c.SLO), ageText(c.LateFor))
 	case len(f.soon) > 0:
 		return fmt.Sprintf(" Class %s is about to pass its SLO of %s.", classText(f.soon[0].Name), sloText(f.soon[0].SLO))
 	}
