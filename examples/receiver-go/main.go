@@ -15,7 +15,6 @@ import (
 	"os"
 	"time"
 
-	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 	_ "modernc.org/sqlite"
 )
 
@@ -29,15 +28,15 @@ CREATE TABLE IF NOT EXISTS deliveries (webhook_id TEXT PRIMARY KEY, body BLOB NO
 CREATE TABLE IF NOT EXISTS shipments (shipment_id TEXT PRIMARY KEY, status TEXT NOT NULL, occurred_at INTEGER NOT NULL);`
 
 type receiver struct {
-	webhook *standardwebhooks.Webhook
-	db      *sql.DB
+	verifier
+	db *sql.DB
 }
 
 // open makes a receiver whose commits are on disk before it answers.
 func open(secret, file string) (*receiver, error) {
-	webhook, err := standardwebhooks.NewWebhook(secret)
-	if err != nil || secret == "" {
-		return nil, errors.New("WEBHOOK_SECRET must be the subscriber's secret, whsec_...")
+	verify, err := newVerifier(secret)
+	if err != nil { // which is not told: what is malformed may be a secret all the same
+		return nil, errors.New("WEBHOOK_SECRET must be the subscriber's secret, whsec_..., or the public key of a whsk_ one, whpk_...")
 	}
 	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=busy_timeout(5000)&_txlock=immediate")
 	if err != nil {
@@ -45,7 +44,7 @@ func open(secret, file string) (*receiver, error) {
 	}
 	db.SetMaxOpenConns(1)
 	_, err = db.Exec(schema)
-	return &receiver{webhook, db}, err
+	return &receiver{verify, db}, err
 }
 
 // event is what a receiver needs of the body; it may grow fields at any time.
@@ -65,9 +64,10 @@ func (rc *receiver) hook(w http.ResponseWriter, r *http.Request) {
 		return // the sender went away
 	}
 	// Checks the signature, and that the timestamp is within five minutes. 401 is a
-	// refusal that speaks of us: if our secret is wrong, fanout's breaker opens and
-	// the deliveries wait. After a 400 each of them would be dead.
-	if err := rc.webhook.Verify(body, r.Header); err != nil {
+	// refusal that speaks of us: if our secret is wrong, fanout's breaker opens and most
+	// deliveries wait; with the policy's "classify": {"401": "retry"} none is dead of it
+	// at once. After a 400 each of them would be.
+	if err := rc.Verify(body, r.Header); err != nil {
 		http.Error(w, "not verified", http.StatusUnauthorized)
 		return
 	}

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -8,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 )
 
 const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
@@ -15,7 +20,11 @@ const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 func post(t *testing.T, rc *receiver, id, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	now := time.Now()
-	signature, err := rc.webhook.Sign(id, now, []byte(body))
+	hmac, err := standardwebhooks.NewWebhook(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := hmac.Sign(id, now, []byte(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +63,50 @@ func TestTroubleIsAnsweredAsSuch(t *testing.T) {
 }
 
 func TestSecretIsNeeded(t *testing.T) {
-	for _, bad := range []string{"", "whsec_%"} {
+	for _, bad := range []string{"", "whsec_%", "whpk_", "whpk_" + strings.TrimPrefix(secret, "whsec_"), "whsk_" + strings.Repeat("A", 43) + "="} {
 		if _, err := open(bad, filepath.Join(t.TempDir(), "receiver.db")); err == nil {
 			t.Errorf("%q passed", bad)
+		}
+	}
+}
+
+// By a public key: v1a alone, of now, of this very body.
+func TestPublicKeyVerifies(t *testing.T) {
+	private := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))
+	key := "whpk_" + base64.StdEncoding.EncodeToString(private.Public().(ed25519.PublicKey))
+	v, err := newVerifier(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := func(age time.Duration, signed string) http.Header {
+		stamp := strconv.FormatInt(time.Now().Add(-age).Unix(), 10)
+		signature := ed25519.Sign(private, []byte("dlv_1."+stamp+"."+signed))
+		h := http.Header{}
+		h.Set("webhook-id", "dlv_1")
+		h.Set("webhook-timestamp", stamp)
+		h.Set("webhook-signature", "v1,AAAA v1a,% v1a,"+base64.StdEncoding.EncodeToString(signature))
+		return h
+	}
+	only := func(version string) http.Header {
+		h := headers(0, "{}")
+		_, signature, _ := strings.Cut(h.Get("webhook-signature"), "% v1a,")
+		h.Set("webhook-signature", version+signature)
+		return h
+	}
+	for what, c := range map[string]struct {
+		h    http.Header
+		good bool
+	}{
+		"one of three":      {headers(0, "{}"), true},
+		"alone":             {only("v1a,"), true},
+		"as another scheme": {only("v1,"), false},
+		"of another body":   {headers(0, "{ }"), false},
+		"of an hour ago":    {headers(time.Hour, "{}"), false},
+		"of tomorrow":       {headers(-24*time.Hour, "{}"), false},
+		"none":              {http.Header{}, false},
+	} {
+		if err := v.Verify([]byte("{}"), c.h); (err == nil) != c.good {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

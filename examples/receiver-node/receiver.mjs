@@ -1,5 +1,6 @@
 // A receiver of fanout's webhooks, as one may write it in Node: verify, store once,
 // answer, and let no late event overwrite a newer one.
+import { createPublicKey, verify } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { link, open, unlink } from "node:fs/promises";
 import { createServer } from "node:http";
@@ -7,12 +8,31 @@ import { join } from "node:path";
 import { Webhook, WebhookVerificationError } from "standardwebhooks";
 
 const { WEBHOOK_SECRET: secret, DATA: data = "receiver-data", LISTEN: listen = "127.0.0.1:8092" } = process.env;
+
+// What a whsk_ secret signs is verified by its public key, whpk_...: v1a, which the
+// library does not know. It is Ed25519 over the same text.
+class PublicKey {
+  constructor(text) {
+    const x = Buffer.from(text, "base64"); // 32 bytes, or createPublicKey throws
+    this.key = createPublicKey({ key: { kty: "OKP", crv: "Ed25519", x: x.toString("base64url") }, format: "jwk" });
+  }
+  verify(body, { "webhook-id": id, "webhook-timestamp": stamp, "webhook-signature": signatures = "" }) {
+    if (!(Math.abs(Date.now() / 1000 - Number(stamp)) <= 5 * 60)) throw new WebhookVerificationError("its timestamp is not of now");
+    const signed = Buffer.concat([Buffer.from(`${id}.${stamp}.`), body]);
+    const ours = signatures.split(" ").filter((one) => one.startsWith("v1a,"));
+    if (!ours.some((one) => verify(null, signed, this.key, Buffer.from(one.slice(4), "base64")))) {
+      throw new WebhookVerificationError("no signature is by this key");
+    }
+  }
+}
+
 let webhook;
 try {
-  webhook = new Webhook(secret);
+  const [, kind, text] = /^(whsec_|whpk_)(.+)$/.exec(secret); // a whsk_ signs: it is no receiver's
+  webhook = kind === "whpk_" ? new PublicKey(text) : new Webhook(secret);
 } catch {
   // Without the error: what is malformed may be a secret all the same.
-  console.error("WEBHOOK_SECRET must be the subscriber's secret, whsec_...");
+  console.error("WEBHOOK_SECRET must be the subscriber's secret, whsec_..., or the public key of a whsk_ one, whpk_...");
   process.exit(2);
 }
 const maxBody = 1 << 20; // above the longest body that fanout sends
@@ -84,8 +104,9 @@ async function hook(request, response) {
     webhook.verify(body, request.headers, { jsonParse: false });
   } catch (error) {
     if (!(error instanceof WebhookVerificationError)) throw error;
-    // 401 is a refusal that speaks of us: if our secret is wrong, fanout's breaker
-    // opens and the deliveries wait. After a 400 each of them would be dead.
+    // 401 is a refusal that speaks of us: if our secret is wrong, fanout's breaker opens
+    // and most deliveries wait; with the policy's "classify": {"401": "retry"} none is
+    // dead of it at once. After a 400 each of them would be.
     return response.writeHead(401).end("not verified");
   }
   const id = request.headers["webhook-id"];

@@ -4,7 +4,10 @@ package interop
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/ed25519"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"maps"
@@ -51,7 +54,8 @@ func TestReceivers(t *testing.T) {
 	for name, command := range examples(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			t.Run("refuses", func(t *testing.T) { t.Parallel(); refuses(t, command) })
+			t.Run("refuses", func(t *testing.T) { t.Parallel(); refuses(t, command, newSecret(t), newSecret(t)) })
+			t.Run("refuses by a public key", func(t *testing.T) { t.Parallel(); refuses(t, command, newPrivate(t), newPrivate(t)) })
 			t.Run("takes each once", func(t *testing.T) { t.Parallel(); takesOnce(t, command) })
 			t.Run("keeps the newest status", func(t *testing.T) { t.Parallel(); keepsTheNewest(t, command) })
 		})
@@ -59,9 +63,12 @@ func TestReceivers(t *testing.T) {
 }
 
 // What is not ours, not of now or not whole is refused, and leaves nothing behind.
-func refuses(t *testing.T, command []string) {
-	secret, foreign := newSecret(t), newSecret(t)
-	rc := startReceiver(t, command, secret.Value)
+func refuses(t *testing.T, command []string, secret, foreign subscriber.Secret) {
+	key, err := secret.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rc := startReceiver(t, command, cmp.Or(key, secret.Value))
 	sender := webhook.New(webhook.Options{Guard: webhook.NewGuard(webhook.GuardOptions{
 		AllowHTTP: true, AnyPort: true, AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")},
 	})})
@@ -180,6 +187,16 @@ type receiver struct {
 	env     []string
 	url     string // of its hook
 	cmd     *exec.Cmd
+}
+
+// newPrivate is a secret that signs v1a.
+func newPrivate(t *testing.T) subscriber.Secret {
+	t.Helper()
+	_, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return subscriber.Secret{Value: "whsk_" + base64.StdEncoding.EncodeToString(private)}
 }
 
 // startReceiver runs an example on a port and a folder of its own until the test ends.
