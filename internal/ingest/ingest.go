@@ -124,7 +124,8 @@ func New(store Store, dir Directory, opts Options) *Service {
 //
 // The same id with the same body gets the first answer again, with Duplicate
 // set. Errors: *fault.Invalid (nothing stored; the post must change),
-// schedule.ErrConflict (the id is taken by another body), ErrMaxFanout,
+// schedule.ErrConflict (the id is taken by another body; a *ConflictError if it is known
+// what differs), ErrMaxFanout,
 // schedule.ErrFull (nothing stored), schedule.ErrUnavailable (stored or not:
 // post again with the same id).
 func (s *Service) Submit(ctx context.Context, p Post) (Receipt, error) {
@@ -257,6 +258,9 @@ func (s *Service) accept(ctx context.Context, p Post, hash string, to recipients
 		Traceparent: traceparent(ctx), Targets: targets,
 	})
 	crash.Point("api.accept.after")
+	if errors.Is(err, schedule.ErrConflict) {
+		err = s.conflict(ctx, p, err)
+	}
 	return acc, targets, err //nolint:wrapcheck // Submit wraps it, with the event's id
 }
 

@@ -1,15 +1,18 @@
 package ingest
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/fanout/fanout/internal/delivery"
@@ -43,10 +46,10 @@ type Post struct {
 	// turned into UTC: many receivers' libraries have no others.
 	OccurredAt string
 	// Attributes, at most 16, keys of 1 to 64 and values of 0 to 256
-	// characters. Nil means that the producer sent none.
+	// characters. Nil, which means that the producer sent none, is the same as none.
 	Attributes map[string]string
-	// Data is one JSON value in UTF-8, at most 256 KiB and 64 levels deep, kept
-	// byte for byte; nil means that it was not sent, which is refused.
+	// Data is one JSON value in UTF-8, at most 256 KiB and 64 levels deep, of whole
+	// characters, kept byte for byte; nil means that it was not sent, which is refused.
 	Data json.RawMessage
 }
 
@@ -242,8 +245,11 @@ func checkData(data json.RawMessage) string {
 		return "is not valid UTF-8; receivers could not read it alike"
 	}
 	if json.Valid(data) {
-		if depth(data) > maxDepth {
+		switch {
+		case depth(data) > maxDepth:
 			return fmt.Sprintf("is nested more than %d deep; many receivers cannot read that", maxDepth)
+		case !WholeCharacters(data):
+			return HalfCharacter
 		}
 		return ""
 	}
@@ -252,6 +258,47 @@ func checkData(data json.RawMessage) string {
 		return fmt.Sprintf("is not one JSON value: %s, at byte %d", syntax.Error(), syntax.Offset)
 	}
 	return "is not one JSON value"
+}
+
+// HalfCharacter says what is wrong with text that has not WholeCharacters.
+const HalfCharacter = "holds half of a surrogate pair (\\ud800 to \\udfff); send whole characters"
+
+// WholeCharacters says whether valid JSON has no half of a surrogate pair in its
+// strings and names: many receivers' parsers refuse such an escape, and others turn it
+// into another character (RFC 8259, 8.2). It looks at nothing but escapes.
+func WholeCharacters(data []byte) bool {
+	for {
+		at := bytes.IndexByte(data, '\\') // valid JSON has it in strings only
+		if at < 0 {
+			return true
+		}
+		data = data[at:]
+		switch high := escaped(data); {
+		case high < 0:
+			data = data[2:]
+		case !utf16.IsSurrogate(high):
+			data = data[escapeLength:]
+		case utf16.DecodeRune(high, escaped(data[escapeLength:])) == unicode.ReplacementChar:
+			return false
+		default:
+			data = data[2*escapeLength:]
+		}
+	}
+}
+
+const escapeLength = len(`\u0000`)
+
+// escaped is the code unit of the escape that JSON goes on with; -1 if it is another
+// escape, or none.
+func escaped(data []byte) rune {
+	if len(data) < escapeLength || data[0] != '\\' || data[1] != 'u' {
+		return -1
+	}
+	unit, err := strconv.ParseUint(string(data[2:escapeLength]), 16, 16)
+	if err != nil {
+		return -1
+	}
+	return rune(unit)
 }
 
 // depth is how deep valid JSON is nested: 0 for a bare string or number.

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -47,7 +49,8 @@ const hashDomain = "fanout event post 1"
 // hash tells a repeated post from another one under the same id: SHA-256 over
 // the fields as sent, without the id, in 43 characters of base64. Each part
 // carries its length, so no two different posts run together to the same
-// bytes; absent attributes are not empty ones; data counts byte for byte.
+// bytes; absent attributes are empty ones; occurred_at counts as it is written, data
+// byte for byte.
 //
 // All but data is laid out first and written at once: 8 allocations; part by part it
 // took 30.
@@ -57,7 +60,7 @@ func (p Post) hash() string {
 	b = appendPart(b, p.Type)
 	b = appendPart(b, p.ShipmentID)
 	b = appendPart(b, p.OccurredAt)
-	if p.Attributes == nil {
+	if len(p.Attributes) == 0 {
 		b = append(b, 0)
 	} else {
 		b = append(b, 1)
@@ -78,6 +81,56 @@ func appendPart(b []byte, s string) []byte { return append(appendLen(b, len(s)),
 
 func appendLen(b []byte, n int) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(n)) //nolint:gosec // a length is never negative
+}
+
+// ConflictError is schedule.ErrConflict that knows what differs.
+type ConflictError struct {
+	// Fields of the post that are not as in the event that has its id, by their names
+	// in the contract; at least one.
+	Fields []string
+	err    error
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("%v: %s", e.err, strings.Join(e.Fields, ", "))
+}
+
+func (e *ConflictError) Unwrap() error { return e.err }
+
+// conflict adds to a conflict what differs. It costs a read of the event; if that
+// gives nothing, the conflict stays what it was.
+func (s *Service) conflict(ctx context.Context, p Post, err error) error {
+	e, bad := s.store.Event(ctx, p.ID)
+	if bad != nil {
+		return err
+	}
+	m, bad := DecodeMeta(e.Meta)
+	if bad != nil {
+		return err
+	}
+	return &ConflictError{Fields: p.differences(m), err: err}
+}
+
+// differences from a stored event. Of data the event has but a hash, of which all
+// fields are part: if nothing else differs it is the data, and else that is not known.
+func (p Post) differences(m Meta) (fields []string) {
+	for _, f := range []struct {
+		name string
+		same bool
+	}{
+		{"type", p.Type == m.Type},
+		{"shipment_id", p.ShipmentID == m.ShipmentID},
+		{"occurred_at", p.OccurredAt == m.OccurredAt},
+		{"attributes", maps.Equal(p.Attributes, m.Attributes)},
+	} {
+		if !f.same {
+			fields = append(fields, f.name)
+		}
+	}
+	if len(fields) == 0 {
+		return []string{"data"}
+	}
+	return fields
 }
 
 // newEventID makes an id for an event that came without one: sortable by time,

@@ -190,6 +190,48 @@ func TestSubmitMaxFanout(t *testing.T) {
 	}
 }
 
+// A conflict says what differs, as far as it is known.
+func TestConflictNamesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		edit func(*Post)
+		want []string
+	}{
+		{"data", func(p *Post) { p.Data = []byte("1") }, []string{"data"}},
+		{"the text of the time", func(p *Post) { p.OccurredAt = "2026-03-01T00:30:00.5Z" }, []string{"occurred_at"}},
+		{"no attributes", func(p *Post) { p.Attributes = map[string]string{} }, []string{"attributes"}},
+		{"several", func(p *Post) { p.Type, p.ShipmentID, p.Data = "a.b", "other", []byte("1") }, []string{"type", "shipment_id"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t, 2, Options{})
+			if _, err := b.Submit(t.Context(), validPost()); err != nil {
+				t.Fatal(err)
+			}
+			p := validPost()
+			c.edit(&p)
+			_, err := b.Submit(t.Context(), p)
+			differs, is := errors.AsType[*ConflictError](err)
+			if !is || !errors.Is(err, schedule.ErrConflict) {
+				t.Fatalf("got %v", err)
+			}
+			if diff := cmp.Diff(c.want, differs.Fields); diff != "" {
+				t.Error(diff)
+			}
+			b.store.setFaults(func(_ int, op string) mishap {
+				if op == "event" {
+					return mishap{before: schedule.ErrUnavailable}
+				}
+				return mishap{}
+			})
+			if _, err = b.Submit(t.Context(), p); !errors.Is(err, schedule.ErrConflict) || errors.Is(err, schedule.ErrUnavailable) {
+				t.Errorf("the event cannot be read: %v", err)
+			}
+		})
+	}
+}
+
 // A repeat is not judged by who matches today.
 func TestSubmitRepeatPastMaxFanout(t *testing.T) {
 	t.Parallel()
