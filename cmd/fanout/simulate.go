@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,19 +18,19 @@ import (
 type simulateCmd struct {
 	Scenario string `arg:"" help:"calm, outage or hang; or leave it out and give --file or --group." optional:""`
 
-	File        string        `help:"YAML file of a scenario; see docs/simulate.md." placeholder:"FILE"`
-	Rate        float64       `help:"Events a second." placeholder:"N"`
-	Steady      bool          `help:"Events come evenly, and not as by chance (Poisson)."`
-	Duration    time.Duration `help:"For how long events come." placeholder:"TIME"`
-	RunOn       time.Duration `help:"How long to go on after that for what is pending; default 24h." placeholder:"TIME"`
-	Seed        uint64        `help:"The same seed gives the same figures; default 1." placeholder:"N"`
-	Slots       int           `help:"Slots of each dispatcher; default 100." placeholder:"N"`
-	Dispatchers int           `help:"Dispatchers; default 1." placeholder:"N"`
-	Group       []string      `help:"A group of endpoints, such as slow:endpoints=10,fanout=1,p50=1s,p99=5s,failures=0.01,status=503; again for each. They take the place of the scenario's." placeholder:"NAME:FIELD=VALUE,..." sep:"none"`
-	Outage      []string      `help:"An outage of a group, such as slow:from=10m,for=15m,does=hang,share=0.5; does is refuse, 500, hang or 429 (with retry_after=30s)." placeholder:"GROUP:FIELD=VALUE,..." sep:"none"`
-	Policy      []string      `help:"A policy to compare, such as quick:max_attempts=8,backoff_base=2s; again for each. What is left out is the default." placeholder:"NAME:FIELD=VALUE,..." sep:"none"`
-	Output      string        `default:"table" enum:"table,json" help:"table or json." short:"o"`
-	SVG         string        `help:"Folder to draw charts into: cost.svg, slots.svg and an age chart for each group." name:"svg" placeholder:"DIR"`
+	File        string         `help:"YAML file of a scenario; see docs/simulate.md." placeholder:"FILE"`
+	Rate        *float64       `help:"Events a second." placeholder:"N"`
+	Steady      bool           `help:"Events come evenly, and not as by chance (Poisson)."`
+	Duration    *time.Duration `help:"For how long events come." placeholder:"TIME"`
+	RunOn       *time.Duration `help:"How long to go on after that for what is pending; default 24h." placeholder:"TIME"`
+	Seed        *uint64        `help:"The same seed gives the same figures; default 1." placeholder:"N"`
+	Slots       *int           `help:"Slots of each dispatcher; default 100." placeholder:"N"`
+	Dispatchers *int           `help:"Dispatchers; default 1." placeholder:"N"`
+	Group       []string       `help:"A group of endpoints, such as slow:endpoints=10,fanout=1,p50=1s,p99=5s,failures=0.01,status=503; again for each. They take the place of the scenario's." placeholder:"NAME:FIELD=VALUE,..." sep:"none"`
+	Outage      []string       `help:"An outage of a group, such as slow:from=10m,for=15m,does=hang,share=0.5; does is refuse, 500, hang or 429 (with retry_after=30s)." placeholder:"GROUP:FIELD=VALUE,..." sep:"none"`
+	Policy      []string       `help:"A policy to compare, such as quick:max_attempts=8,backoff_base=2s; again for each. What is left out is the default." placeholder:"NAME:FIELD=VALUE,..." sep:"none"`
+	Output      string         `default:"table" enum:"table,json" help:"table or json." short:"o"`
+	SVG         string         `help:"Folder to draw charts into: cost.svg, slots.svg and an age chart for each group." name:"svg" placeholder:"DIR"`
 }
 
 // Help is shown by `fanout simulate --help`.
@@ -96,13 +95,14 @@ func (c *simulateCmd) scenario() (*simulate.Scenario, error) {
 	if err != nil {
 		return nil, err
 	}
-	sc.Rate = cmp.Or(c.Rate, sc.Rate)
 	sc.Steady = c.Steady || sc.Steady
-	sc.Duration = cmp.Or(delivery.Duration(c.Duration), sc.Duration)
-	sc.RunOn = cmp.Or(delivery.Duration(c.RunOn), sc.RunOn)
-	sc.Seed = cmp.Or(c.Seed, sc.Seed)
-	sc.Slots = cmp.Or(c.Slots, sc.Slots)
-	sc.Dispatchers = cmp.Or(c.Dispatchers, sc.Dispatchers)
+	given := simulate.Given{
+		Rate: c.Rate, Duration: (*delivery.Duration)(c.Duration), RunOn: (*delivery.Duration)(c.RunOn),
+		Seed: c.Seed, Slots: c.Slots, Dispatchers: c.Dispatchers,
+	}
+	if err := given.Apply(sc, flagOf); err != nil {
+		return nil, err
+	}
 	if len(c.Group) > 0 {
 		sc.Groups = nil
 	}
@@ -134,6 +134,9 @@ func (c *simulateCmd) scenario() (*simulate.Scenario, error) {
 	}
 	return sc, nil
 }
+
+// flagOf is the flag of a scenario's field.
+func flagOf(field string) string { return "--" + strings.ReplaceAll(field, "_", "-") }
 
 func (c *simulateCmd) base() (*simulate.Scenario, error) {
 	switch {

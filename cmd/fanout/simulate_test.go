@@ -68,6 +68,18 @@ func TestSimulateExitCodes(t *testing.T) {
 		"no such field":      {[]string{"calm", "--policy=p:attempts=1"}, 2, `no field "attempts"`},
 		"outage of nobody":   {[]string{"calm", "--outage=g:for=1s,does=500"}, 2, `no group "g"`},
 		"output of no kind":  {[]string{"calm", "-o", "xml"}, 2, "must be one of"},
+		"no slots":           {[]string{"calm", "--slots=0"}, 2, "--slots: must be from 1 to 100000, is 0"},
+		"no dispatchers":     {[]string{"calm", "--dispatchers=0"}, 2, "--dispatchers: must be from 1 to 1000, is 0"},
+		"no events":          {[]string{"calm", "--rate=0"}, 2, "--rate: must be above 0, and at most 100000 events a second, is 0"},
+		"less than none":     {[]string{"calm", "--rate=-1"}, 2, "--rate: must be above 0, and at most 100000 events a second, is -1"},
+		"no number":          {[]string{"calm", "--rate=NaN"}, 2, "--rate: must be above 0, and at most 100000 events a second, is NaN"},
+		"no time":            {[]string{"calm", "--duration=0s"}, 2, "--duration: must be from 1ms to 720h, is 0s"},
+		"no time after":      {[]string{"calm", "--run-on=0s"}, 2, "--run-on: must be from 1ms to 720h, is 0s"},
+		"no seed":            {[]string{"calm", "--seed=0"}, 2, "--seed: must be 1 or more, is 0"},
+		"all of them":        {[]string{"calm", "--rate=0", "--slots=0"}, 2, "--slots: must be"},
+		"slower than p99":    {[]string{"--group=g:p50=2s,p99=1s"}, 2, "group g: latency: p50, 2s, must not be above p99, 1s"},
+		"instantly":          {[]string{"--group=g:p50=0s"}, 2, "group g: 0s: must be above 0s"},
+		"a share of none":    {[]string{"calm", "--outage=healthy:for=1s,does=500,share=0"}, 2, "share: must be above 0, to 1, is 0"},
 		"charts into a file": {[]string{"calm", "--duration=1s", "--svg=" + good}, 1, "save the charts"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -303,13 +303,11 @@ func (b *both) compare(step string) {
 				probe = id
 			}
 		}
-		want := schedule.Standing{
-			SubscriberID: s.id, Since: got.Since, Holds: b.holds(s), Probe: probe, Failures: s.fails, Openings: s.step,
-			Cap: min(float64(s.max), float64(s.win)/capUnit), InFlight: s.n, Latency: time.Duration(s.lat) * time.Millisecond,
-			Pending:        int64(s.pending),
-			Waiting:        map[delivery.Lane]int64{delivery.Fresh: int64(s.fresh.n), delivery.Retry: int64(len(s.retry)), delivery.Redrive: 0},
-			ThrottledUntil: b.still(s.throttled),
-		}
+		want := got // with what the model has no part in, such as counts of what has ended
+		want.SubscriberID, want.Holds, want.Probe, want.Failures, want.Openings = s.id, b.holds(s), probe, s.fails, s.step
+		want.Cap, want.InFlight, want.Latency = min(float64(s.max), float64(s.win)/capUnit), s.n, time.Duration(s.lat)*time.Millisecond
+		want.Pending, want.ThrottledUntil, want.ProbeAt = int64(s.pending), b.still(s.throttled), time.Time{}
+		want.Waiting = map[delivery.Lane]int64{delivery.Fresh: int64(s.fresh.n), delivery.Retry: int64(len(s.retry)), delivery.Redrive: 0}
 		if s.open > 0 && s.probe == 0 {
 			want.ProbeAt = b.still(s.open)
 		}

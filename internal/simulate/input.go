@@ -33,7 +33,11 @@ func Read(r io.Reader) (*Scenario, error) {
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: the file has more than one document", ErrScenario)
 	}
-	return s, nil
+	var given Given
+	if err := yaml.Unmarshal(b, &given); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrScenario, err)
+	}
+	return s, given.Apply(s, func(field string) string { return field })
 }
 
 // UnmarshalYAML reads a policy: its name, and the fields in which it is not the default.
@@ -155,18 +159,31 @@ func ParseGroup(text string) (Group, error) {
 		case "fanout":
 			g.Fanout, err = strconv.ParseFloat(value, 64)
 		case "p50":
-			err = g.Latency.P50.UnmarshalText([]byte(value))
+			err = positive(&g.Latency.P50, value)
 		case "p99":
-			err = g.Latency.P99.UnmarshalText([]byte(value))
+			err = positive(&g.Latency.P99, value)
 		case "failures":
 			g.Failures.Share, err = strconv.ParseFloat(value, 64)
 		case "status":
-			g.Failures.Status, err = strconv.Atoi(value)
+			if g.Failures.Status, err = strconv.Atoi(value); err == nil && g.Failures.Status == 0 {
+				err = errors.New("status: must be from 300 to 599, is 0")
+			}
 		default:
 			err = fmt.Errorf("there is no field %q", key)
 		}
 		return err
 	})
+}
+
+// positive reads a duration of a flag's field, of which 0 would come to be the default.
+func positive(d *delivery.Duration, text string) error {
+	if err := d.UnmarshalText([]byte(text)); err != nil {
+		return err //nolint:wrapcheck // it says what was not understood
+	}
+	if *d <= 0 {
+		return fmt.Errorf("%s: must be above 0s, to 1h; leave it out for the default", text)
+	}
+	return nil
 }
 
 // ParseOutage reads group:from=10m,for=15m,does=hang,share=0.5,retry_after=30s, and says
@@ -185,7 +202,9 @@ func ParseOutage(text string) (group string, o Outage, err error) {
 		case "does":
 			o.Does = Manner(value)
 		case "share":
-			o.Share, err = strconv.ParseFloat(value, 64)
+			if o.Share, err = strconv.ParseFloat(value, 64); err == nil && o.Share == 0 {
+				err = errors.New("share: must be above 0, to 1, is 0")
+			}
 		case "retry_after":
 			err = o.RetryAfter.UnmarshalText([]byte(value))
 		default:

@@ -14,7 +14,8 @@ import (
 // field.
 var ErrScenario = errors.New("the scenario cannot be played")
 
-// Scenario is what is played. Zero values take the defaults of Fill.
+// Scenario is what is played. Zero values take the defaults of Fill: what somebody gave
+// goes through Given, which refuses them.
 type Scenario struct {
 	Name string `json:"name" yaml:"name"`
 	// Rate is events a second, up to 100,000; Poisson arrivals unless Steady.
@@ -47,7 +48,7 @@ type Group struct {
 	Outages  []Outage `json:"outages,omitempty" yaml:"outages"`
 }
 
-// Latency is log-normal through its median and P99; constant if P99 is 0 or not above.
+// Latency is log-normal through its median and P99; constant if P99 is 0, or the same.
 type Latency struct {
 	P50 delivery.Duration `json:"p50" yaml:"p50"`
 	P99 delivery.Duration `json:"p99" yaml:"p99"`
@@ -144,6 +145,8 @@ const (
 	maxDuration  = delivery.Duration(30 * 24 * time.Hour)
 	maxEndpoints = 100_000
 	maxSlots     = 100_000
+
+	maxDispatchers = 1000
 )
 
 // Validate returns all that is wrong, joined under ErrScenario, or nil.
@@ -154,14 +157,17 @@ func (s *Scenario) Validate() error {
 			errs = append(errs, fmt.Errorf(format, a...))
 		}
 	}
-	check(s.Rate >= 0 && s.Rate <= maxRate, "rate: must be from 0 to %d, is %v", maxRate, s.Rate)
-	check(s.Rate > 0 || len(s.Flows) > 0, "rate: no events would come")
-	check(s.Duration >= delivery.Duration(time.Millisecond) && s.Duration <= maxDuration, "duration: must be from 1ms to 720h, is %s", time.Duration(s.Duration))
-	check(s.RunOn >= 0 && s.RunOn <= maxDuration, "run_on: must be from 0s to 720h, is %s", time.Duration(s.RunOn))
-	check(s.Slots >= 1 && s.Slots <= maxSlots, "slots: must be from 1 to %d, is %d", maxSlots, s.Slots)
-	check(s.Dispatchers >= 1 && s.Dispatchers <= 1000, "dispatchers: must be from 1 to 1000, is %d", s.Dispatchers)
+	for _, f := range [][2]string{
+		{"rate", s.badRate()},
+		{"duration", badTime(s.Duration)},
+		{"run_on", badTime(s.RunOn)},
+		{"slots", badCount(s.Slots, maxSlots)},
+		{"dispatchers", badCount(s.Dispatchers, maxDispatchers)},
+		{"overhead", s.Overhead.bad()},
+	} {
+		check(f[1] == "", "%s: %s", f[0], f[1])
+	}
 	check(len(s.Groups) > 0, "groups: there is none")
-	check(s.Overhead.sound(), "overhead: p50 must be positive, and none above 1h")
 	names := map[string]bool{}
 	total := 0
 	for _, g := range s.Groups {
@@ -195,7 +201,7 @@ func (g Group) validate() (errs []error) {
 	}
 	check(g.Endpoints >= 1 && g.Endpoints <= maxEndpoints, "endpoints: must be from 1 to %d, is %d", maxEndpoints, g.Endpoints)
 	check(g.Fanout > 0 && g.Fanout <= float64(g.Endpoints), "fanout: must be above 0, and at most the %d endpoints, is %v", g.Endpoints, g.Fanout)
-	check(g.Latency.sound(), "latency: p50 must be positive, and none above 1h")
+	check(g.Latency.bad() == "", "latency: %s", g.Latency.bad())
 	check(g.Failures.Share >= 0 && g.Failures.Share <= 1, "failures.share: must be from 0 to 1, is %v", g.Failures.Share)
 	check(g.Failures.Status >= 300 && g.Failures.Status <= 599, "failures.status: must be from 300 to 599, is %d", g.Failures.Status)
 	for i, o := range g.Outages {
@@ -221,9 +227,16 @@ func validatePolicies(all []Policy) (errs []error) {
 	return errs
 }
 
-func (l Latency) sound() bool {
+// bad says what is wrong with a latency, "" for nothing.
+func (l Latency) bad() string {
 	const most = delivery.Duration(time.Hour)
-	return l.P50 > 0 && l.P50 <= most && l.P99 >= 0 && l.P99 <= most
+	switch {
+	case l.P50 <= 0 || l.P50 > most || l.P99 < 0 || l.P99 > most:
+		return "p50 must be positive, and none above 1h"
+	case l.P99 != 0 && l.P99 < l.P50:
+		return fmt.Sprintf("p50, %s, must not be above p99, %s", time.Duration(l.P50), time.Duration(l.P99))
+	}
+	return ""
 }
 
 // nameable says whether a name can stand in a table, a flag and a file's name.

@@ -41,9 +41,10 @@ func anyScenario(rt *rapid.T) *Scenario {
 		Dispatchers: rapid.IntRange(1, 3).Draw(rt, "dispatchers"),
 	}
 	for _, name := range []string{"a", "b"} {
+		p50 := rapid.IntRange(1, 3000).Draw(rt, "p50")
 		g := Group{
 			Name: name, Endpoints: rapid.IntRange(1, 5).Draw(rt, "endpoints"),
-			Latency:  Latency{ms(rapid.IntRange(1, 3000).Draw(rt, "p50")), ms(rapid.IntRange(0, 12_000).Draw(rt, "p99"))},
+			Latency:  Latency{ms(p50), ms(rapid.OneOf(rapid.Just(0), rapid.IntRange(p50, 12_000)).Draw(rt, "p99"))},
 			Failures: Failures{rapid.SampledFrom([]float64{0, 0.1, 1}).Draw(rt, "failures"), rapid.SampledFrom([]int{500, 429, 404, 400, 410}).Draw(rt, "status")},
 		}
 		for range rapid.IntRange(0, 2).Draw(rt, "outages") {
