@@ -86,34 +86,41 @@ func eachMember(object jsontext.Value, do func(name string, value jsontext.Value
 	return nil
 }
 
-// judgedTogether are fields of which one says what the other may be: with the one
+// judgedTogether are pointers of which one says what the other may be: with the one
 // unread nothing can be said of the other.
-var judgedTogether = map[string]string{"role": "account", "ids": "filter", "filter": "ids"}
+var judgedTogether = map[string]string{
+	"/role": "/account", "/ids": "/filter", "/filter": "/ids",
+	"/policy/rate_per_second": "/policy/burst", "/policy/backoff_cap": "/policy/backoff_base",
+	"/policy/max_age": "/policy/attempt_timeout", "/policy/max_attempts": "/policy/breaker_failures",
+}
 
 // besides are the broken rules of an error that say something new beside what is wrong
-// already: a field that could not be read is not missing, and its neighbours in an
-// object cannot be judged without it.
+// already: a field that could not be read is not missing, nor is an object empty of
+// which a part could not be read.
 func besides(bad []FieldProblem, err error) []FieldProblem {
 	known := map[string]bool{}
 	for _, e := range bad {
-		if e.Pointer != nil {
-			name := topmost(*e.Pointer)
-			known[name], known[judgedTogether[name]] = true, true
+		if e.Pointer == nil {
+			continue
+		}
+		for at := *e.Pointer; at != ""; at = at[:max(0, strings.LastIndexByte(at, '/'))] {
+			known[at], known[judgedTogether[at]] = true, true
 		}
 	}
 	var more []FieldProblem
 	for _, e := range brokenRules(err) {
-		if e.Pointer != nil && !known[topmost(*e.Pointer)] {
+		if e.Pointer != nil && !told(*e.Pointer, bad) && !known[*e.Pointer] {
 			more = append(more, e)
 		}
 	}
 	return more
 }
 
-// topmost is the first name in a pointer.
-func topmost(pointer string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(pointer, "/"), "/")
-	return name
+// told says whether what is wrong at a pointer, or in what holds it, is in the list.
+func told(pointer string, bad []FieldProblem) bool {
+	return slices.ContainsFunc(bad, func(e FieldProblem) bool {
+		return e.Pointer != nil && strings.HasPrefix(pointer+"/", *e.Pointer+"/")
+	})
 }
 
 // brokenRules are those that an error tells of fields, and none if it is about

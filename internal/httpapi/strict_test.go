@@ -121,7 +121,15 @@ func TestAllThatIsWrongIsToldAtOnce(t *testing.T) {
 		},
 		{
 			"POST", "/v1/subscribers", `{"url":1,"account":"a b","filter":{"types":7,"colour":1},"policy":{"max_age":5,"burst":"x","max_attempts":9999}}`, ProblemCodeInvalidField,
-			[]string{"/url", "/filter/types", "/filter/colour", "/policy/max_age", "/policy/burst", "/account"},
+			[]string{"/url", "/filter/types", "/filter/colour", "/policy/max_age", "/policy/burst", "/account", "/policy/max_attempts"},
+		},
+		{
+			"POST", "/v1/subscribers", `{"url":"https://h.example/","policy":{"max_age":5,"burst":9,"max_attempts":0,"colour":1,"attempt_timeout":"2h"},"filter":{"types":[7],"attributes":{"":["x"]}}}`, ProblemCodeInvalidField,
+			[]string{"/policy/max_age", "/policy/colour", "/filter/types/0", "/filter/attributes/", "/policy/burst", "/policy/max_attempts"},
+		},
+		{ // of what one that could not be read decides nothing is said
+			"PATCH", sub, `{"policy":{"rate_per_second":"x","burst":9,"max_attempts":"x","breaker_failures":50,"backoff_cap":1,"backoff_base":"2h"}}`, ProblemCodeInvalidField,
+			[]string{"/policy/rate_per_second", "/policy/max_attempts", "/policy/backoff_cap"},
 		},
 		{"PATCH", sub, `{"name":1,"class":"none","secret":"x"}`, ProblemCodeInvalidField, []string{"/name", "/class", "/secret"}},
 		{"PATCH", sub, `{"url":"https://h.example/?***","class":"none"}`, ProblemCodeInvalidRequest, []string{"/url", "/class"}},
