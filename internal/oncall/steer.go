@@ -57,7 +57,7 @@ func deedsOf(r LiveRedrive, token string) []deedView {
 	case "awaiting_approval":
 		return []deedView{deed("approve", "Approve", "What did you check?"), pause, abort}
 	case "paused":
-		return []deedView{deed("resume", "Resume", ""), abort}
+		return []deedView{deed("resume", "Resume", "What has changed?"), abort}
 	case "planning", "canary", "running":
 		return []deedView{pause, abort}
 	}
