@@ -23,6 +23,7 @@ const (
 	GapNoLease    Gap = "no_lease"    // leased, and no lease of it ends
 	GapNotPending Gap = "not_pending" // pending and not counted as that: it would never expire
 	GapStray      Gap = "stray"       // it stands where it must not
+	GapClaim      Gap = "claim"       // a redrive has it and does not know of it, or is there no more
 	GapLeases     Gap = "leases"      // a subscriber's count of leases is off
 	GapLedger     Gap = "ledger"      // accepted is not pending + delivered + dead + cancelled
 	GapUnexpanded Gap = "unexpanded"  // an event's expansion is closed, and a delivery of its plan is not there
@@ -31,7 +32,7 @@ const (
 
 // Gaps are all kinds, for metrics.
 var Gaps = []Gap{
-	GapNoRecord, GapNoPlace, GapNoLease, GapNotPending, GapStray, GapLeases, GapLedger, GapUnexpanded, GapLate,
+	GapNoRecord, GapNoPlace, GapNoLease, GapNotPending, GapStray, GapClaim, GapLeases, GapLedger, GapUnexpanded, GapLate,
 }
 
 // Finding is one gap.

@@ -77,6 +77,31 @@ func TestInspectFindsGaps(t *testing.T) {
 			w.ok(w.rdb.ZAdd(w.ctx, p+"leases", redis.Z{Score: 1, Member: ids[delivery.Dead]}).Err())
 			return ids[delivery.Dead]
 		}},
+		{"a cohort lost it", schedule.GapClaim, func(w *world, p string, ids map[delivery.State]string) string {
+			_, err := w.Claim(w.ctx, "rdv_1", []string{ids[delivery.Dead]})
+			w.ok(err)
+			if found := w.inspect(); len(found) != 0 {
+				w.Fatalf("found though all is well: %v", found)
+			}
+			w.ok(w.rdb.ZRem(w.ctx, p+"cohort:rdv_1", ids[delivery.Dead]).Err())
+			return ids[delivery.Dead]
+		}},
+		{"released, and its cohort does not know", schedule.GapClaim, func(w *world, p string, ids map[delivery.State]string) string {
+			_, err := w.Claim(w.ctx, "rdv_1", []string{ids[delivery.Dead]})
+			w.ok(err)
+			_, err = w.Redrive(w.ctx, "rdv_1", 2, day, []string{ids[delivery.Dead]})
+			w.ok(err)
+			if found := w.inspect(); len(found) != 0 {
+				w.Fatalf("found though all is well: %v", found)
+			}
+			w.ok(w.rdb.ZRem(w.ctx, p+"out:rdv_1", ids[delivery.Dead]).Err())
+			return ids[delivery.Dead]
+		}},
+		{"claimed by none", schedule.GapClaim, func(w *world, p string, ids map[delivery.State]string) string {
+			w.ok(w.rdb.HSet(w.ctx, p+"claims", ids[delivery.Dead], "rdv_2").Err())
+			w.ok(w.rdb.ZAdd(w.ctx, p+"cohort:rdv_2", redis.Z{Score: 1, Member: ids[delivery.Dead]}).Err())
+			return ids[delivery.Dead]
+		}},
 		{"count of leases", schedule.GapLeases, func(w *world, p string, _ map[delivery.State]string) string {
 			run, err := w.rdb.HGet(w.ctx, p+"sub:s1", "run").Result()
 			w.ok(err)

@@ -49,6 +49,8 @@ type Standing struct {
 	// Cap is how many leases it may have at once now, InFlight how many it has.
 	Cap      float64
 	InFlight int
+	// Rate is how many attempts a second its own rate allows; 0 if it has none.
+	Rate float64
 	// Latency is the moving average of how long an attempt takes; 0 if not known.
 	Latency time.Duration
 	// Waiting are deliveries that are scheduled, by lane; Pending those and the leased.
@@ -137,6 +139,9 @@ func standing(id, terms, run, guard string, now time.Time) (Standing, error) {
 		Failures: int(num(g[1])), Openings: int(num(g[5])),
 		Cap: min(float64(num(t[1])), float64(num(r[3]))/capUnit), InFlight: int(num(r[0])),
 		Latency: time.Duration(num(r[4])) * time.Millisecond,
+	}
+	if ms, err := strconv.ParseFloat(t[3], 64); err == nil && ms > 0 {
+		s.Rate = 1000 / ms
 	}
 	if t[7] == "1" {
 		s.Holds = append(s.Holds, Paused)

@@ -8,7 +8,8 @@
 -- What can be wrong: no_record (it stands somewhere and has no record, or a damaged one),
 -- no_place (it is scheduled and in no lane, or dead and in no list of the dead),
 -- no_lease (it is leased and has no lease), not_pending (it is pending and not counted
--- as that), stray (it stands where it must not).
+-- as that), stray (it stands where it must not), claim (a cohort has it that does not know
+-- of it, or is there no more: no other can have it, and nothing sends it).
 local out = {}
 
 local function say(id, what)
@@ -40,6 +41,11 @@ local function inspect(id)
   local dead, of_its_own = at('dead', id), at('dead:' .. r.sb, id)
   if r.st == 'x' and not (dead and of_its_own) then say(id, 'no_place') end
   if r.st ~= 'x' and (dead or of_its_own) then say(id, 'stray') end
+  local cohort = redis.call('HGET', T .. 'claims', id)
+  if not cohort then return end
+  local waits, sent = at('cohort:' .. cohort, id), at('out:' .. cohort, id)
+  local there = r.st == 'x' and waits or pending and sent
+  if not there or redis.call('EXISTS', T .. 'tally:' .. cohort) == 0 then say(id, 'claim') end
 end
 
 for _, id in ipairs(ARGV) do inspect(id) end
