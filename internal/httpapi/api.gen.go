@@ -242,7 +242,7 @@ type Attempt struct {
 	Worker string `json:"worker,omitempty,omitzero"`
 }
 
-// Attributes What subscribers filter on; at most 16 names.
+// Attributes What subscribers filter on; at most 16 names of 1 to 64 characters, with values of 0 to 256.
 //
 // Examples: {"carrier":"dhl","seller_id":"s_1042"}
 type Attributes map[string]string
@@ -328,11 +328,11 @@ type BatchReceipt struct {
 
 	// Results One for each event, in their order.
 	//
-	// Examples: [{"accepted_at":"2026-11-30T13:03:22.481Z","deliveries":3,"duplicate":false,"id":"evt_dhl_00340434161094042557_delivered","index":0,"status":202},{"id":"evt_ups_1Z999AA10123456784_exception","index":1,"problem":{"code":"invalid_request","detail":"The event was not accepted; errors says what to change.","errors":[{"detail":"is required; send the id of the shipment that the event is about","pointer":"/events/1/shipment_id"}],"request_id":"req_5F3KQZ7RC2T4N6","status":422,"title":"A rule is broken","type":"urn:fanout:problem:invalid_request"},"status":422}]
+	// Examples: [{"accepted_at":"2026-11-30T13:03:22.481Z","deliveries":3,"duplicate":false,"id":"evt_dhl_00340434161094042557_delivered","index":0,"status":202},{"id":"evt_ups_1Z999AA10123456784_exception","index":1,"problem":{"code":"invalid_request","detail":"This event was not stored; errors says what to correct.","errors":[{"detail":"is missing or empty; send the id of the shipment that the event is about","pointer":"/events/1/shipment_id"}],"request_id":"req_5F3KQZ7RC2T4N6","status":422,"title":"A rule is broken","type":"urn:fanout:problem:invalid_request"},"status":422}]
 	Results []BatchResult `json:"results"`
 }
 
-// BatchResult What became of one event of a batch.
+// BatchResult What became of one event of a batch. Its `id` is absent only if it was refused and came without a good one.
 type BatchResult struct {
 	// AcceptedAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -675,7 +675,7 @@ type Event struct {
 	// Examples: 2026-11-30T13:03:22.481Z
 	AcceptedAt Time `json:"accepted_at"`
 
-	// Attributes What subscribers filter on; at most 16 names.
+	// Attributes What subscribers filter on; at most 16 names of 1 to 64 characters, with values of 0 to 256.
 	//
 	// Examples: {"carrier":"dhl","seller_id":"s_1042"}
 	Attributes Attributes `json:"attributes"`
@@ -727,16 +727,21 @@ type EventIDValue = string
 
 // EventInput What a producer posts.
 type EventInput struct {
-	// Attributes What subscribers filter on; at most 16 names.
+	// Attributes What subscribers filter on; at most 16 names of 1 to 64 characters, with values of 0 to 256.
 	//
 	// Examples: {"carrier":"dhl","seller_id":"s_1042"}
 	Attributes Attributes `json:"attributes,omitempty,omitzero"`
 
-	// Data Any JSON value of at most 262144 bytes (256 KiB), nested at most 64 deep. Subscribers
+	// Data Any JSON value of at most 262144 bytes (256 KiB) in UTF-8, nested at most 64 deep. Subscribers
 	// receive these very bytes: key order, repeated keys, number forms and blanks within.
+	// Half of a surrogate pair (`\ud800` to `\udfff` without its other half) is refused, here and
+	// in every other text: many parsers refuse it.
 	Data json.RawMessage `json:"data"`
 
-	// ID Your own id, which makes posting again safe; not `.` or `..`. Given here if left out.
+	// ID Your own id, 1 to 64 of A-Z a-z 0-9 . _ : and -, which makes posting again safe: the
+	// same body again gives the first answer, another body a 409 (`POST /v1/events` says what
+	// the same body is). Known for at least 26 hours. Not `.` or `..`. Given here if left out.
+	//
 	//
 	// Examples: evt_dhl_00340434161094042557_delivered
 	ID *string `json:"id,omitempty"`
@@ -746,7 +751,9 @@ type EventInput struct {
 	// Examples: 2026-11-30T14:03:22+01:00
 	OccurredAt string `json:"occurred_at"`
 
-	// ShipmentID The shipment that the event is about; not only blanks.
+	// ShipmentID The shipment that the event is about: 1 to 128 characters that can be printed, not all of
+	// them blanks. No control characters, no line breaks, and no spaces but the plain one.
+	//
 	//
 	// Examples: shp_8842017
 	ShipmentID string `json:"shipment_id"`
@@ -830,7 +837,7 @@ type FailingSubscriber struct {
 type FieldProblem struct {
 	// Detail What is allowed there.
 	//
-	// Examples: must be RFC 3339, such as 2026-11-30T14:03:22+01:00
+	// Examples: has no offset; append Z for UTC, or the local one, such as +01:00
 	Detail string `json:"detail"`
 
 	// Parameter The name of the parameter or header, when it is not in the body.
@@ -2242,7 +2249,7 @@ type Self struct {
 
 // SentEvent The event, as its payload tells of it.
 type SentEvent struct {
-	// Attributes What subscribers filter on; at most 16 names.
+	// Attributes What subscribers filter on; at most 16 names of 1 to 64 characters, with values of 0 to 256.
 	//
 	// Examples: {"carrier":"dhl","seller_id":"s_1042"}
 	Attributes Attributes `json:"attributes"`

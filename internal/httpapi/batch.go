@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/fanout/fanout/internal/ingest"
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 // Bounds of a batch. A thousand events of the usual few hundred bytes are well below
@@ -35,39 +37,77 @@ func (s *server) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	noteOf(r).repeat = repeatBatchItem
-	out := BatchReceipt{Results: make([]BatchResult, len(raw))}
+	n := noteOf(r)
+	n.repeat, n.inBatch = repeatBatchItem, true
+	b := batch{server: s, r: r, raw: raw, out: BatchReceipt{Results: make([]BatchResult, len(raw))}}
 	var posts []ingest.Post
 	var places []int // of the posts, in the batch
 	for i, item := range raw {
 		post, err := readItem(item)
 		if err != nil {
-			out.Results[i] = s.refused(r, i, err)
+			b.refused(i, err)
 			continue
 		}
 		posts, places = append(posts, post), append(places, i)
 	}
 	if len(posts) > 0 {
 		for j, res := range s.deps.Ingest.SubmitBatch(r.Context(), posts) {
-			i := places[j]
 			if res.Err != nil {
-				out.Results[i] = s.refused(r, i, res.Err)
+				b.refused(places[j], res.Err)
 				continue
 			}
-			out.Results[i] = accepted(i, res.Receipt)
+			b.out.Results[places[j]] = accepted(places[j], res.Receipt)
 		}
 	}
-	for _, res := range out.Results {
+	n.inBatch = false // from here on the whole is spoken of
+	if b.away == len(raw) {
+		return b.none()
+	}
+	if b.later > 0 {
+		w.Header().Set("Retry-After", seconds(b.later))
+	}
+	b.count()
+	return writeJSON(w, http.StatusOK, b.out)
+}
+
+// batch is what becomes of the events of one request.
+type batch struct {
+	*server
+	r   *http.Request
+	raw []jsontext.Value
+	out BatchReceipt
+	// away are those that were answered by a 503, of which doubtful may be stored all
+	// the same; later is the longest that one of them asked to wait.
+	away, doubtful int
+	later          time.Duration
+}
+
+// none is the answer to a batch of which every event is a 503: so is the whole, for
+// whoever looks at no more than the status.
+func (b *batch) none() error {
+	f := unavailable("Every event met the same trouble: Redis is away, refuses to work or is full. None of them was stored. " +
+		"Send the same batch again.")
+	if b.doubtful > 0 {
+		f.detail = "Every event met the same trouble: Redis is away, refuses to work or is full. Whether they were stored is not known. " +
+			"Send the same batch again, each event with the same id: it is stored once. One without an id may become a second event."
+	} else if b.out.Results[0].Problem.Code == ProblemCodeStorageFull {
+		f.code = ProblemCodeStorageFull
+	}
+	f.retryAfter = b.later
+	return f
+}
+
+func (b *batch) count() {
+	for _, res := range b.out.Results {
 		switch {
 		case res.Duplicate == nil:
-			out.Refused++
+			b.out.Refused++
 		case *res.Duplicate:
-			out.Duplicates++
+			b.out.Duplicates++
 		default:
-			out.Accepted++
+			b.out.Accepted++
 		}
 	}
-	return writeJSON(w, http.StatusOK, out)
 }
 
 func accepted(i int, receipt ingest.Receipt) BatchResult {
@@ -79,8 +119,8 @@ func accepted(i int, receipt ingest.Receipt) BatchResult {
 
 // refused is the problem that the event alone would have been answered with, its
 // pointers leading into the batch.
-func (s *server) refused(r *http.Request, i int, err error) BatchResult {
-	f := *failureOf(r, err)
+func (b *batch) refused(i int, err error) {
+	f := *failureOf(b.r, err)
 	fields := make([]FieldProblem, len(f.fields))
 	for j, e := range f.fields {
 		if e.Pointer != nil {
@@ -92,13 +132,46 @@ func (s *server) refused(r *http.Request, i int, err error) BatchResult {
 	if len(fields) > 0 {
 		f.fields = fields
 	}
-	p := problemOf(r, &f)
+	p := problemOf(b.r, &f)
 	if p.Status >= http.StatusInternalServerError { // the request as a whole is a 200
-		s.log.WarnContext(r.Context(), "event of a batch not accepted", "request_id", p.RequestID,
+		b.log.WarnContext(b.r.Context(), "event of a batch not accepted", "request_id", p.RequestID,
 			"index", i, "code", string(f.code), "error", clip(f.Error(), maxDetail))
 	}
-	return BatchResult{Index: i, Status: p.Status, Problem: p}
+	if p.Status == http.StatusServiceUnavailable {
+		b.away++
+		b.later = max(b.later, f.retryAfter)
+		if !errors.Is(err, schedule.ErrFull) && !errors.Is(err, schedule.ErrRefused) {
+			b.doubtful++
+		}
+	}
+	b.out.Results[i] = BatchResult{Index: i, Status: p.Status, ID: idOf(b.raw[i]), Problem: p}
 }
+
+// idOf is the id that an event came with, whatever else is wrong with it; "" if it has
+// none, or one that is none.
+func idOf(event jsontext.Value) string {
+	if event.Kind() != '{' {
+		return ""
+	}
+	id := ""
+	err := eachMember(event, func(name string, value jsontext.Value) error {
+		if plain, whole := unquote(jsontext.Value(name)); !whole || plain != "id" || value.Kind() != '"' {
+			return nil
+		}
+		if id != "" {
+			return errTwoIDs
+		}
+		id, _ = unquote(value)
+		return nil
+	})
+	if err != nil || !usableID(id, "._:-") || id == "." || id == ".." {
+		return ""
+	}
+	return id
+}
+
+// errTwoIDs: which of them is meant is not known.
+var errTwoIDs = errors.New("two ids")
 
 // readBatch reads the list, and nothing of its events: that the text is JSON in UTF-8
 // and an object with one list in it.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fanout/fanout/internal/ingest"
 	"github.com/fanout/fanout/internal/schedule"
 )
@@ -65,12 +67,21 @@ func TestPostEventBatch(t *testing.T) {
 		if want.code == "" && (res.ID == "" || *res.Deliveries != 3 || *res.Duplicate != (i == 1) || res.AcceptedAt.IsZero()) {
 			t.Errorf("%d: got %+v", i, res)
 		}
+		if want.code != "" && res.ID != []string{"", "", "evt_conflict", "evt_away", "evt_full", "evt_wide", "evt_odd"}[i] {
+			t.Errorf("%d: which event it was is not told: %+v", i, res)
+		}
 		if want.code != "" && (res.Problem.RequestID != a.header.Get(requestIDHeader) || res.Deliveries != nil) {
 			t.Errorf("%d: got %+v", i, res)
 		}
 	}
 	if data := string(r.ingest.posts[0].Data); data != `{"b":1,"a":2, "a":3}` {
 		t.Errorf("data became %s", data)
+	}
+	if after := a.header.Get("Retry-After"); after != "10" { // what a full Redis asks for is the longest
+		t.Errorf("Retry-After: %q", after)
+	}
+	if strings.Contains(a.body, "Nothing was stored") || strings.Contains(a.body, "nothing was stored") || strings.Contains(a.body, "same request") {
+		t.Errorf("an event's problem speaks of the whole batch: %s", a.body)
 	}
 	if strings.Contains(a.body, "t0ps3cret") || !strings.Contains(r.log.String(), "event of a batch not accepted") {
 		t.Errorf("an inner error got out, or into no log: %s", a.body)
@@ -95,7 +106,8 @@ func TestBatchRefusesByEvent(t *testing.T) {
 		{"no object", `[1]`, ProblemCodeInvalidField, []string{"/events/1"}},
 		{"null", `null`, ProblemCodeInvalidField, []string{"/events/1"}},
 		{"half a pair", `{"shipment_id":"\ud800"}`, ProblemCodeInvalidField, []string{"/events/1/shipment_id"}},
-		{"too deep", item("e", strings.Repeat("[", 65)+strings.Repeat("]", 65)), ProblemCodeInvalidJSON, nil},
+		{"too deep", item("e", strings.Repeat("[", 65)+strings.Repeat("]", 65)), ProblemCodeInvalidField, []string{"/events/1/data"}},
+		{"half a pair in data", item("e", `"\udfff"`), ProblemCodeInvalidField, []string{"/events/1/data"}},
 		{"missing", `{}`, ProblemCodeInvalidRequest, []string{"/events/1/type", "/events/1/shipment_id", "/events/1/occurred_at", "/events/1/data"}},
 		{"too long", strings.Replace(item("e", `1`), "shp_1", strings.Repeat("s", 129), 1), ProblemCodeInvalidRequest, []string{"/events/1/shipment_id"}},
 		{"data too large", item("e", `"`+strings.Repeat("d", 256<<10)+`"`), ProblemCodeInvalidRequest, []string{"/events/1/data"}},
@@ -112,6 +124,128 @@ func TestBatchRefusesByEvent(t *testing.T) {
 			wantFirst(t, p, c.pointers...)
 		})
 	}
+}
+
+// The contract's example shows what is really answered.
+func TestBatchExampleIsReal(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ingest.do = func(_ context.Context, p ingest.Post) (ingest.Receipt, error) {
+		if err := p.Check(); err != nil {
+			return ingest.Receipt{}, fmt.Errorf("post: %w", err)
+		}
+		return ingest.Receipt{ID: p.ID, Deliveries: 3, AcceptedAt: time.UnixMilli(1796043802481)}, nil
+	}
+	schemas := readContract().Components.Schemas
+	var shown []any
+	if err := schemas.values["BatchReceipt"].Properties.values["results"].Examples[0].Decode(&shown); err != nil {
+		t.Fatal(err)
+	}
+	a := r.do("POST", "/v1/events/batch", batchOf(item("evt_dhl_00340434161094042557_delivered", "1"),
+		strings.Replace(item("evt_ups_1Z999AA10123456784_exception", "1"), `"shipment_id":"shp_1",`, "", 1)))
+	id := into[BatchReceipt](t, a, 200).Results[1].Problem.RequestID
+	want, err := json.Marshal(map[string]any{"accepted": 1, "duplicates": 0, "refused": 1, "results": shown})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(jsonOf(t, string(want)), jsonOf(t, strings.ReplaceAll(a.body, id, "req_5F3KQZ7RC2T4N6"))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func jsonOf(t *testing.T, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// A refused event is told by its id, wherever that stands and whatever else is wrong.
+func TestBatchNamesTheRefused(t *testing.T) {
+	t.Parallel()
+	svc := ingest.New(nil, nil, ingest.Options{})
+	r := newRig(t, func(d *Deps) { d.Ingest = svc })
+	for event, want := range map[string]string{
+		`{"id":"evt_1"}`: "evt_1",
+		`{"type":7,"x":{"id":"no"},"id":"evt_1"}`: "evt_1",
+		`{"i\u0064":"evt\u005f1"}`:                "evt_1",
+		`{"data":{"id":"no"}}`:                    "",
+		`{"id":7}`:                                "",
+		`{"id":"a b"}`:                            "",
+		`{"id":".."}`:                             "",
+		`{"id":"\ud800"}`:                         "",
+		`{"id":"a","id":"b"}`:                     "",
+		`{"id":null}`:                             "",
+		`["id","evt_1"]`:                          "",
+	} {
+		got := into[BatchReceipt](t, r.do("POST", "/v1/events/batch", batchOf(event)), 200)
+		if res := got.Results[0]; res.ID != want || res.Status/100 != 4 {
+			t.Errorf("%s: got %+v, want the id %q", event, res, want)
+		}
+	}
+	a := r.do("POST", "/v1/events/batch", batchOf(`{"id":"evt_1"}`))
+	if got := into[BatchReceipt](t, a, 200).Results[0].Problem.Detail; got != "This event was not stored; errors says what to correct." {
+		t.Errorf("got %q", got)
+	}
+	if after := a.header.Get("Retry-After"); after != "" {
+		t.Errorf("Retry-After: %q for what will never be taken", after)
+	}
+}
+
+// A batch of which no event found a Redis is a 503 as a whole: whoever looks at the
+// status alone sends it again.
+func TestBatchAllAway(t *testing.T) {
+	t.Parallel()
+	refused := fmt.Errorf("%w: %w", schedule.ErrUnavailable, schedule.ErrRefused)
+	for _, c := range []struct {
+		name  string
+		errs  []error
+		code  ProblemCode // none: a 200
+		after string
+		says  string
+	}{
+		{"in doubt", []error{schedule.ErrUnavailable, schedule.ErrUnavailable}, ProblemCodeUnavailable, "2", "is not known"},
+		{"full", []error{schedule.ErrFull, schedule.ErrFull}, ProblemCodeStorageFull, "10", "None of them was stored"},
+		{"refused", []error{refused, refused}, ProblemCodeUnavailable, "2", "None of them was stored"},
+		{"full, then in doubt", []error{schedule.ErrFull, schedule.ErrUnavailable}, ProblemCodeUnavailable, "10", "is not known"},
+		{"one accepted", []error{schedule.ErrUnavailable, nil}, "", "2", ""},
+		{"one in conflict", []error{schedule.ErrUnavailable, schedule.ErrConflict}, "", "2", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			r.ingest.do = func(_ context.Context, p ingest.Post) (ingest.Receipt, error) {
+				if err := c.errs[p.ID[0]-'0']; err != nil {
+					return ingest.Receipt{}, fmt.Errorf("accept: %w", err)
+				}
+				return ingest.Receipt{ID: p.ID}, nil
+			}
+			a := r.do("POST", "/v1/events/batch", batchOf(item("0", "1"), item("1", "1")))
+			if after := a.header.Get("Retry-After"); after != c.after {
+				t.Errorf("Retry-After: %q, want %q", after, c.after)
+			}
+			if c.code == "" {
+				into[BatchReceipt](t, a, 200)
+				return
+			}
+			if p := wantProblem(t, a, c.code); !strings.Contains(p.Detail, c.says) {
+				t.Errorf("got %q", p.Detail)
+			}
+		})
+	}
+}
+
+// A conflict points at what differs, in a batch too.
+func TestConflictPoints(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ingest.do = func(context.Context, ingest.Post) (ingest.Receipt, error) {
+		return ingest.Receipt{}, fmt.Errorf("accept: %w", &ingest.ConflictError{Fields: []string{"type", "occurred_at"}})
+	}
+	wantFirst(t, wantProblem(t, r.do("POST", "/v1/events", item("e", "1")), ProblemCodeEventConflict), "/type", "/occurred_at")
+	got := into[BatchReceipt](t, r.do("POST", "/v1/events/batch", batchOf(item("e", "1"))), 200)
+	wantFirst(t, got.Results[0].Problem, "/events/0/type", "/events/0/occurred_at")
 }
 
 // What is no list of events is refused whole.

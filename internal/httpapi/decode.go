@@ -18,9 +18,12 @@ import (
 	"github.com/fanout/fanout/internal/delivery"
 )
 
-// maxDepth bounds the nesting of a body: 64 of data and one around it. Many
-// receivers' parsers recurse, and some give up at a hundred or so.
-const maxDepth = 65
+// maxNested bounds the nesting of a field, above all of data: many receivers' parsers
+// recurse, and some give up at a hundred or so. A body may have the object around it.
+const (
+	maxNested = 64
+	maxDepth  = maxNested + 1
+)
 
 // verbatim names the top-level field that is not looked into: whatever JSON it
 // holds is the producer's own, repeated keys and nulls included.
@@ -111,7 +114,11 @@ func readAll(r *http.Request) ([]byte, error) {
 	switch {
 	case err == nil:
 	case errors.As(err, &tooLarge):
-		return nil, fail(ProblemCodeBodyTooLarge, "The body has more than %d bytes. Send less, or a link to the rest.", tooLarge.Limit)
+		instead := "Send less, or a link to the rest."
+		if r.URL.Path == batchPath {
+			instead = "Send fewer events, and the rest in another batch."
+		}
+		return nil, fail(ProblemCodeBodyTooLarge, "The body has more than %d bytes. %s", tooLarge.Limit, instead)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, fail(ProblemCodeRequestTimeout, "The body did not arrive within %s. Send it again.", bodyTime(r))
 	default:

@@ -3,12 +3,15 @@ package httpapi
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/fanout/fanout/internal/ingest"
 )
 
 // readable says whether a body is text in UTF-8.
@@ -28,10 +31,10 @@ func readable(body []byte) error {
 // a null takes something away, and which of these had one is the last result.
 func inspect(text []byte, removes map[string]bool) (bad []FieldProblem, removed []string, err error) {
 	if at := tooDeep(text); at >= 0 {
-		return nil, nil, fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d. Flatten it.", maxDepth, at)
+		return nil, nil, nestedAt(text, at)
 	}
 	// Invalid UTF-8 is allowed from here on because it now means an escaped half of
-	// a surrogate pair. Those bytes are ASCII: in data they are kept as they are.
+	// a surrogate pair, which the walker names by its field.
 	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if err := object(dec, text, "a JSON object"); err != nil {
 		return nil, nil, err
@@ -130,14 +133,16 @@ func (w *walker) name(seen *names) (skip bool, err error) {
 	name, whole := unquote(raw)
 	switch {
 	case !whole:
-		w.fault(halfCharacter)
+		w.fault(ingest.HalfCharacter)
 	case !seen.add(name):
 		w.fault("is given twice; send it once")
 	}
 	if name != verbatim || w.dec.StackDepth() != 1 {
 		return false, nil
 	}
-	_, err = w.dec.ReadValue()
+	if raw, err = w.dec.ReadValue(); err == nil && !ingest.WholeCharacters(raw) {
+		w.fault(ingest.HalfCharacter)
+	}
 	return true, malformed(err)
 }
 
@@ -153,7 +158,7 @@ func (w *walker) value() error {
 		// The rule is no escape at all; what the string says is nothing to us.
 		if bytes.Contains(raw, []byte(`\u`)) {
 			if _, whole := unquote(raw); !whole {
-				w.fault(halfCharacter)
+				w.fault(ingest.HalfCharacter)
 			}
 		}
 		return nil
@@ -220,12 +225,10 @@ func text(dec *jsontext.Decoder) (string, error) {
 	}
 	name, whole := unquote(raw)
 	if !whole {
-		return "", badField(string(dec.StackPointer()), halfCharacter)
+		return "", badField(string(dec.StackPointer()), ingest.HalfCharacter)
 	}
 	return name, nil
 }
-
-const halfCharacter = "holds half of a surrogate pair (\\ud800 to \\udfff); send whole characters"
 
 // unquote is not whole if there is half of a surrogate pair: decoded it would turn into
 // another character in silence.
@@ -265,6 +268,22 @@ func invalidUTF8(b []byte) int {
 		i += size
 	}
 	return -1
+}
+
+// nestedAt says which field is nested too deep at an offset, which tooDeep gave. What
+// is before it may be no JSON at all, or no object: that comes first.
+func nestedAt(text []byte, at int) error {
+	dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if dec.PeekKind() != '{' {
+		return fail(ProblemCodeInvalidJSON, "The body is nested more than %d deep at byte %d, and is no JSON object. Send one, and flatten it.", maxNested, at)
+	}
+	for dec.InputOffset() <= int64(at) {
+		if _, err := dec.ReadToken(); err != nil {
+			return malformed(err)
+		}
+	}
+	name, _, _ := strings.Cut(strings.TrimPrefix(string(dec.StackPointer()), "/"), "/")
+	return badField("/"+name, fmt.Sprintf("is nested more than %d deep; many receivers cannot read that", maxNested))
 }
 
 // tooDeep is the offset of the first bracket beyond maxDepth, or -1. It only

@@ -277,3 +277,26 @@ func TestListsOfOneAccount(t *testing.T) {
 	p := wantProblem(t, k.as(access.Subscriber, "POST", "/v1/subscribers", `{"account":"acc_2",`+minimal[1:]), ProblemCodeForbidden)
 	wantPointers(t, p, "/account")
 }
+
+// Who may not see the on-call page is led to what he may read.
+func TestRootLeadsWhereTheKeyMayGo(t *testing.T) {
+	t.Parallel()
+	k := newKeyed(t)
+	k.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for role, want := range map[access.Role]string{
+		access.Producer: "/docs", access.Subscriber: "/docs", access.Viewer: "/oncall", access.Operator: "/oncall", access.Admin: "/oncall",
+	} {
+		a := k.as(role, "GET", "/", "")
+		if a.status != 307 || a.header.Get("Location") != want {
+			t.Errorf("%s: %d to %q, want %q", role, a.status, a.header.Get("Location"), want)
+		}
+		if there := k.as(role, "GET", want, ""); want == "/docs" && there.status != 200 {
+			t.Errorf("%s is not let in: %d", role, there.status)
+		}
+	}
+	for _, header := range [][]string{nil, {"Authorization: Bearer fok_nobody"}} {
+		if a := k.do("GET", "/", "", header...); a.status != 307 || a.header.Get("Location") != "/oncall" {
+			t.Errorf("%v: %d to %q", header, a.status, a.header.Get("Location"))
+		}
+	}
+}

@@ -31,6 +31,16 @@ type note struct {
 	// repeat is what to do when nobody knows whether the request took effect;
 	// empty for what repeatable says.
 	repeat string
+	// inBatch while one event of a batch is spoken of.
+	inBatch bool
+}
+
+// what is to be sent again.
+func (n *note) what() string {
+	if n.inBatch {
+		return "event"
+	}
+	return "request"
 }
 
 type noteKey struct{}

@@ -6,16 +6,23 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/fanout/fanout/api"
+	"github.com/fanout/fanout/internal/access"
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-// GetRoot sends a person to the page: there is no other at this server.
+// GetRoot sends a person to the on-call page, or to the contract if his key may not see
+// that.
 func (s *server) GetRoot(w http.ResponseWriter, r *http.Request) {
-	s.run(w, r, workTimeout, func(w http.ResponseWriter, _ *http.Request) error {
-		w.Header().Set("Location", "/oncall")
+	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
+		to := "/oncall"
+		if who, err := s.shown(r); err == nil && who.Role != access.Admin && !slices.Contains(roles["getOnCallPage"], who.Role) {
+			to = "/docs"
+		}
+		w.Header().Set("Location", to)
 		w.WriteHeader(http.StatusTemporaryRedirect)
 		return nil
 	})

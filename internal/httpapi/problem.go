@@ -66,7 +66,7 @@ var kinds = map[ProblemCode]struct {
 	ProblemCodePreconditionFailed:   {http.StatusPreconditionFailed, "Changed meanwhile"},
 	ProblemCodeBodyTooLarge:         {http.StatusRequestEntityTooLarge, "Body too large"},
 	ProblemCodeRequestTimeout:       {http.StatusRequestTimeout, "Body too slow"},
-	ProblemCodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "Not JSON by its header"},
+	ProblemCodeUnsupportedMediaType: {http.StatusUnsupportedMediaType, "Unsupported media type or encoding"},
 	ProblemCodeInternal:             {http.StatusInternalServerError, "Internal error"},
 	ProblemCodeUnavailable:          {http.StatusServiceUnavailable, "Unavailable for now"},
 	ProblemCodeStorageFull:          {http.StatusServiceUnavailable, "Out of storage"},
@@ -136,33 +136,55 @@ func judge(r *http.Request, err error) *failure {
 	var bad *fault.Invalid
 	switch {
 	case errors.As(err, &bad):
-		f := fail(ProblemCodeInvalidRequest, "Nothing was stored or changed; errors says what to correct.")
+		f := fail(ProblemCodeInvalidRequest, "%s; errors says what to correct.", nothingDone(r, "Nothing was stored or changed"))
 		f.fields = fieldsOf(bad)
 		return f
 	case errors.Is(err, subscriber.ErrUnreadable):
 		return fail(ProblemCodeInternal, "What is stored of a subscriber is sealed, and this server cannot open it: it lacks the key, "+
 			"or the text is damaged. The logs say which, under this request_id.")
 	case errors.Is(err, ingest.ErrMaxFanout):
-		return fail(ProblemCodeMaxFanoutExceeded, "The event matches more subscribers than the server allows; nothing was stored. "+
+		return fail(ProblemCodeMaxFanoutExceeded, "The event matches more subscribers than the server allows; it was not stored. "+
 			"Ask its operator to narrow filters or to raise the limit.")
 	case errors.Is(err, schedule.ErrConflict):
-		return fail(ProblemCodeEventConflict, "This id was used for an event with another body. "+
-			"Post the original body again, or choose a new id.")
+		return conflictOf(err)
 	case errors.Is(err, schedule.ErrVersion):
 		return fail(ProblemCodeVersionConflict, "Someone else is changing the subscriber at this moment. Get it and try again.")
 	case errors.Is(err, schedule.ErrNotFound), errors.Is(err, delivery.ErrBadID):
 		return fail(ProblemCodeNotFound, "There is nothing with this id, or its retention has passed.")
 	case errors.Is(err, schedule.ErrFull):
-		f := fail(ProblemCodeStorageFull, "Redis is full and nothing was stored. Send the same request again later.")
+		f := fail(ProblemCodeStorageFull, "Redis is full. %s. Send the same %s again later.", nothingDone(r, "Nothing was stored"), noteOf(r).what())
 		f.retryAfter = retryFull
 		return f
 	case errors.Is(err, schedule.ErrRefused):
 		return unavailable("Redis is there and refuses to work for now, as while it starts, is read-only, or lacks replicas, " +
-			"disk or a part of its cluster. Nothing was stored. Send the same request again.")
+			"disk or a part of its cluster. " + nothingDone(r, "Nothing was stored") + ". Send the same " + noteOf(r).what() + " again.")
 	case isUnavailable(err):
 		return unavailable("Redis did not answer in time. " + repeatable(r))
 	}
 	return fail(ProblemCodeInternal, "Something is wrong on our side. The logs have it under this request_id.")
+}
+
+// nothingDone is what a request that failed has left behind: in a batch the words for
+// the whole would read as if no event had been stored.
+func nothingDone(r *http.Request, whole string) string {
+	if noteOf(r).inBatch {
+		return "This event was not stored"
+	}
+	return whole
+}
+
+// conflictOf says which fields are not those of the event that has the id, as far as
+// that is known.
+func conflictOf(err error) *failure {
+	f := fail(ProblemCodeEventConflict, "This id was used for an event with another body. "+
+		"Post the original body again, or choose a new id.")
+	if differs, is := errors.AsType[*ingest.ConflictError](err); is {
+		for _, name := range differs.Fields {
+			pointer := "/" + name
+			f.fields = append(f.fields, FieldProblem{Pointer: &pointer, Detail: "is not that of the event that has this id"})
+		}
+	}
+	return f
 }
 
 func unavailable(detail string) *failure {
@@ -211,7 +233,7 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.Del(name)
 	}
 	if f.retryAfter > 0 { // whole seconds, and none is not one
-		h.Set("Retry-After", strconv.Itoa(int((f.retryAfter+time.Second-1)/time.Second)))
+		h.Set("Retry-After", seconds(f.retryAfter))
 	}
 	if f.code == ProblemCodeUnauthenticated {
 		h["Www-Authenticate"] = challengesFor(r) // in Go's spelling, as it is not set by Set
@@ -219,6 +241,9 @@ func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := problemOf(r, f)
 	write(w, p.Status, "application/problem+json", p)
 }
+
+// seconds is a Retry-After.
+func seconds(d time.Duration) string { return strconv.Itoa(int((d + time.Second - 1) / time.Second)) }
 
 // problemOf is a failure in the words of the contract.
 func problemOf(r *http.Request, f *failure) Problem {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/oklog/ulid/v2"
+
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 // Meta is what a view of an event shows beside its state; data is in the body.
@@ -88,14 +90,14 @@ type ConflictError struct {
 	// Fields of the post that are not as in the event that has its id, by their names
 	// in the contract; at least one.
 	Fields []string
-	err    error
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%v: %s", e.err, strings.Join(e.Fields, ", "))
+	return fmt.Sprintf("%v: it differs in %s", schedule.ErrConflict, strings.Join(e.Fields, ", "))
 }
 
-func (e *ConflictError) Unwrap() error { return e.err }
+// Unwrap makes it a schedule.ErrConflict.
+func (*ConflictError) Unwrap() error { return schedule.ErrConflict }
 
 // conflict adds to a conflict what differs. It costs a read of the event; if that
 // gives nothing, the conflict stays what it was.
@@ -108,7 +110,7 @@ func (s *Service) conflict(ctx context.Context, p Post, err error) error {
 	if bad != nil {
 		return err
 	}
-	return &ConflictError{Fields: p.differences(m), err: err}
+	return &ConflictError{Fields: p.differences(m)}
 }
 
 // differences from a stored event. Of data the event has but a hash, of which all
