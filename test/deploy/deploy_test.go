@@ -30,6 +30,7 @@ type compose struct {
 }
 
 type service struct {
+	Profiles    []string          `yaml:"profiles"`
 	Build       string            `yaml:"build"`
 	Image       string            `yaml:"image"`
 	NetworkMode string            `yaml:"network_mode"`
@@ -80,7 +81,7 @@ func load(t *testing.T) compose {
 func TestComposeHoldsTogether(t *testing.T) {
 	t.Parallel()
 	c := load(t)
-	for _, name := range []string{"redis", "fanout", "dispatcher", "prometheus"} {
+	for _, name := range []string{"redis", "fanout", "dispatcher", "prometheus", "grafana"} {
 		if _, ok := c.Services[name]; !ok {
 			t.Errorf("no service %s", name)
 		}
@@ -118,10 +119,13 @@ func TestRedisKeepsWhatItPromised(t *testing.T) {
 	}
 }
 
-// Every variable in the file is one that the processes read, with a value that
+// Every variable of our processes in the file is one that they read, with a value that
 // they accept.
 func TestEnvironmentIsUnderstood(t *testing.T) {
 	for name, s := range load(t).Services {
+		if s.Image != "fanout" {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			var cli struct {
 				boot.Common
@@ -188,6 +192,49 @@ func TestPrometheusScrapesWhereTheyListen(t *testing.T) {
 	}
 	for _, r := range p.Rules {
 		read(t, filepath.Join("deploy/prometheus", r))
+	}
+}
+
+// Grafana is told of the Prometheus that there is and of where the dashboard is mounted, and
+// is started for those alone who ask for it.
+func TestGrafanaFindsItsDashboard(t *testing.T) {
+	t.Parallel()
+	c := load(t)
+	var sources struct {
+		Datasources []struct {
+			Type, URL string
+		} `yaml:"datasources"`
+	}
+	var boards struct {
+		Providers []struct {
+			Options struct {
+				Path string `yaml:"path"`
+			} `yaml:"options"`
+		} `yaml:"providers"`
+	}
+	const dir = "deploy/grafana/provisioning"
+	for name, into := range map[string]any{"datasources/prometheus.yml": &sources, "dashboards/fanout.yml": &boards} {
+		if err := yaml.Unmarshal(read(t, filepath.Join(dir, name)), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listen := "--web.listen-address=" + strings.TrimPrefix(sources.Datasources[0].URL, "http://")
+	if command, _ := c.Services["prometheus"].Command.([]any); !slices.Contains(command, any(listen)) {
+		t.Errorf("Prometheus is started with %v, and Grafana asks %s", command, sources.Datasources[0].URL)
+	}
+	g := c.Services["grafana"]
+	board := "./deploy/grafana/fanout.json:" + boards.Providers[0].Options.Path + "/fanout.json:ro"
+	if !slices.Contains(g.Volumes, board) || !slices.Contains(g.Volumes, "./"+dir+":/etc/grafana/provisioning:ro") {
+		t.Errorf("Grafana mounts %v", g.Volumes)
+	}
+	if !slices.Equal(g.Profiles, []string{"grafana"}) || g.Environment["GF_SERVER_HTTP_ADDR"] != "127.0.0.1" {
+		t.Errorf("Grafana: profiles %v, listens on %q", g.Profiles, g.Environment["GF_SERVER_HTTP_ADDR"])
+	}
+	// Where alerts and dashboard lead a person is where the API listens.
+	api := "http://" + c.Services["fanout"].Environment["FANOUT_LISTEN"]
+	if !strings.Contains(string(read(t, "deploy/prometheus/prometheus.yml")), "fanout_url: "+api+"\n") ||
+		!strings.Contains(string(read(t, "deploy/grafana/fanout.json")), `"value": "`+api+`"`) {
+		t.Errorf("the alerts or the dashboard lead elsewhere than to %s", api)
 	}
 }
 
