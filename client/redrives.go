@@ -166,10 +166,10 @@ func (c *Client) PauseRedrive(ctx context.Context, id, reason string) (Redrive, 
 	return c.steer(ctx, id, "/pause", anyway, map[string]string{"reason": reason})
 }
 
-// ResumeRedrive goes on where it was paused. It is not repeated after a lost answer.
-// ErrConflict: it is not paused.
-func (c *Client) ResumeRedrive(ctx context.Context, id string) (Redrive, error) {
-	return c.steer(ctx, id, "/resume", unlessDone, nil)
+// ResumeRedrive goes on where it was paused: reason says what has changed, as it overrules
+// whoever paused it. It is not repeated after a lost answer. ErrConflict: it is not paused.
+func (c *Client) ResumeRedrive(ctx context.Context, id, reason string) (Redrive, error) {
+	return c.steer(ctx, id, "/resume", unlessDone, map[string]string{"reason": reason})
 }
 
 // AbortRedrive lets go of what was not released. ErrConflict: it is done.
@@ -179,8 +179,5 @@ func (c *Client) AbortRedrive(ctx context.Context, id, reason string) (Redrive, 
 
 func (c *Client) steer(ctx context.Context, id, how string, again repeat, in map[string]string) (Redrive, error) {
 	r := request{method: http.MethodPost, path: path("/v1/redrives/", id, how), repeat: again}
-	if in == nil {
-		return send[Redrive](ctx, c, r, nil)
-	}
 	return send[Redrive](ctx, c, r, in)
 }

@@ -252,7 +252,7 @@ func TestRedriveForReal(t *testing.T) {
 	if len(r.CanaryDeliveries) != 1 || r.CanaryDeliveries[0].State != client.Delivered || r.Tally.Waiting != 1 || good.seen() != 1 {
 		t.Errorf("%+v, %d seen", r, good.seen())
 	}
-	if _, err := c.ResumeRedrive(ctx, r.ID); !errors.Is(err, client.ErrConflict) {
+	if _, err := c.ResumeRedrive(ctx, r.ID, "it is mended"); !errors.Is(err, client.ErrConflict) {
 		t.Errorf("resumed: %v", err)
 	}
 	for range 2 { // again is safe
@@ -260,7 +260,7 @@ func TestRedriveForReal(t *testing.T) {
 			t.Errorf("%+v, %v", p, err)
 		}
 	}
-	if p, err := c.ResumeRedrive(ctx, r.ID); err != nil || p.State != client.RedriveAwaiting {
+	if p, err := c.ResumeRedrive(ctx, r.ID, "it is mended"); err != nil || p.State != client.RedriveAwaiting {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if a, err := c.ApproveRedrive(ctx, r.ID, "the parcel is shown once"); err != nil || a.State != client.RedriveRunning {

@@ -20,39 +20,6 @@ type redriveCmd struct {
 	Watch   redriveWatch   `cmd:"" help:"Follow one: progress, rate, the age of what waits, and why it stands still."`
 }
 
-// order are the flags of plan and start.
-type order struct {
-	selection
-
-	IDs      []deliveryID  `arg:"" help:"These deliveries and no others." name:"delivery" optional:""`
-	All      bool          `help:"All dead letters that there are."`
-	Budget   int           `help:"Attempts of each, 1 to 10; default 2." placeholder:"N"`
-	Canaries int           `help:"How many are sent before anybody approves, 1 to 10; default 1." placeholder:"N"`
-	MaxRate  float64       `help:"How many are released a second at most; default half of the head-room." placeholder:"N"`
-	Within   time.Duration `help:"How long each may take from its release; default 24h." placeholder:"DURATION"`
-}
-
-// order makes what the API is asked for. Nothing at all must not come to mean
-// everything.
-func (o *order) order(reason string) (client.RedriveOrder, error) {
-	out := client.RedriveOrder{
-		IDs: texts(o.IDs), Reason: reason, AttemptBudget: o.Budget, Canaries: o.Canaries, MaxRate: o.MaxRate, Within: client.Duration(o.Within),
-	}
-	f := o.filter()
-	chosen := f != client.DeadLetterFilter{}
-	switch {
-	case len(o.IDs) > 0 && (chosen || o.All):
-		return out, usage("name deliveries, or choose them by flags: not both")
-	case len(o.IDs) == 0 && !chosen && !o.All:
-		return out, usage("say which dead letters: by their ids, by flags such as --subscriber, or --all")
-	case chosen && o.All:
-		return out, usage("--all is all of them: it goes without the flags that choose")
-	case len(o.IDs) == 0:
-		out.Filter = &f
-	}
-	return out, nil
-}
-
 type redrivePlan struct{ order }
 
 // Run shows what a redrive would take.
@@ -71,8 +38,14 @@ func (l *redrivePlan) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	if err := s.show(func(t *table) { previewRows(t, p) }); err != nil || s.json() {
+	if err := s.show(func(t *table) { previewRows(t, p) }); err != nil {
 		return err
+	}
+	if s.json() {
+		if p.Matching == 0 {
+			l.nothingMatches(ctx, s)
+		}
+		return nil
 	}
 	if len(p.BySubscriber) > 0 {
 		s.sayf("")
@@ -82,6 +55,9 @@ func (l *redrivePlan) Run(ctx context.Context, s *session) error {
 	}
 	for _, w := range p.Warnings {
 		s.sayf("warning: %s", clean(w))
+	}
+	if p.Matching == 0 {
+		l.nothingMatches(ctx, s)
 	}
 	return nil
 }
@@ -99,8 +75,11 @@ func (l *redriveStart) Run(ctx context.Context, s *session) error {
 	}
 	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) { return c.CreateRedrive(ctx, o) })
 	if err != nil {
-		return err
+		return s.doubted(err, "It may have been made, and its canary sent. Look before you start another: fanout redrive ls")
 	}
+	made := s.answer.last // which is what -o json shows
+	l.suspect(ctx, s)
+	s.answer.last = made
 	s.notef("The canary is sent next. Follow it: fanout redrive watch %s", r.ID)
 	s.notef("Look at what it did at the receiver, then: fanout redrive approve %s --effect='what you have checked'", r.ID)
 	return s.show(func(t *table) { redriveRows(t, r, time.Now()) })
@@ -153,7 +132,7 @@ type redriveApprove struct {
 
 // Run approves.
 func (l *redriveApprove) Run(ctx context.Context, s *session) error {
-	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+	return l.steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
 		return c.ApproveRedrive(ctx, string(l.ID), l.Effect)
 	})
 }
@@ -165,7 +144,7 @@ func (l *redrivePause) Run(ctx context.Context, s *session) error {
 	if s.Reason == "" {
 		return usage("say why, for the audit: --reason")
 	}
-	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+	return l.steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
 		return c.PauseRedrive(ctx, string(l.ID), s.Reason)
 	})
 }
@@ -174,8 +153,11 @@ type redriveResume struct{ one }
 
 // Run resumes.
 func (l *redriveResume) Run(ctx context.Context, s *session) error {
-	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
-		return c.ResumeRedrive(ctx, string(l.ID))
+	if s.Reason == "" {
+		return usage("say what has changed, for the audit: --reason")
+	}
+	return l.steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+		return c.ResumeRedrive(ctx, string(l.ID), s.Reason)
 	})
 }
 
@@ -193,15 +175,16 @@ func (l *redriveAbort) Run(ctx context.Context, s *session) error {
 	if err := s.confirm(ctx, l.Yes, "Abort "+string(l.ID)+"? It cannot be gone on with; what was not sent stays a dead letter."); err != nil {
 		return err
 	}
-	return steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
+	return l.steer(ctx, s, func(ctx context.Context, c *client.Client) (client.Redrive, error) {
 		return c.AbortRedrive(ctx, string(l.ID), s.Reason)
 	})
 }
 
-func steer(ctx context.Context, s *session, how func(context.Context, *client.Client) (client.Redrive, error)) error {
+// steer changes a redrive and shows it.
+func (l *one) steer(ctx context.Context, s *session, how func(context.Context, *client.Client) (client.Redrive, error)) error {
 	r, err := ask(ctx, s, how)
 	if err != nil {
-		return err
+		return s.doubted(err, "See how it stands: fanout redrive show "+string(l.ID))
 	}
 	return s.show(func(t *table) { redriveRows(t, r, time.Now()) })
 }

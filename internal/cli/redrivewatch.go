@@ -63,7 +63,7 @@ func (l *redriveWatch) Run(ctx context.Context, s *session) error {
 func (l *redriveWatch) over(r client.Redrive) (bool, error) {
 	switch {
 	case r.State == client.RedrivePaused && r.StoppedBy == "guard" && l.ExitOnPause:
-		return true, &failedError{fmt.Sprintf("the guard has paused it: %s (fanout redrive resume %s)", r.Stopped, r.ID)}
+		return true, &failedError{fmt.Sprintf("the guard has paused it: %s (fanout redrive resume %s --reason=...)", r.Stopped, r.ID)}
 	case r.EndedAt.IsZero(): // aborted, it ends when what is out has ended
 		return false, nil
 	case r.State == client.RedriveAborted:
@@ -93,7 +93,7 @@ func (w *watcher) stopped(id string) error {
 	case client.RedriveAwaiting:
 		goes, next = "the redrive waits for a person", "Let the others go: fanout redrive approve "+id+" --effect=..."
 	case client.RedrivePaused:
-		goes, next = "the redrive stays as it is", "Go on: fanout redrive resume "+id
+		goes, next = "the redrive stays as it is", "Go on: fanout redrive resume "+id+" --reason=..."
 	case client.RedriveAborted:
 		goes, next = "what is out comes to its end", "See what came of it: fanout redrive show "+id
 	default:

@@ -3152,6 +3152,9 @@ type ApproveRedriveJSONRequestBody = RedriveApproval
 // PauseRedriveJSONRequestBody defines body for PauseRedrive for application/json ContentType.
 type PauseRedriveJSONRequestBody = RedriveStop
 
+// ResumeRedriveJSONRequestBody defines body for ResumeRedrive for application/json ContentType.
+type ResumeRedriveJSONRequestBody = RedriveStop
+
 // CreateSubscriberJSONRequestBody defines body for CreateSubscriber for application/json ContentType.
 type CreateSubscriberJSONRequestBody = SubscriberInput
 

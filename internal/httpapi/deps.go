@@ -107,7 +107,7 @@ type Redrives interface { //nolint:interfacebloat // it is one thing: all that c
 	Create(ctx context.Context, o redrive.Order, by string) (redrive.Cohort, error)
 	Approve(ctx context.Context, id, by, effect string) (redrive.Cohort, error)
 	Pause(ctx context.Context, id, by, why string) (redrive.Cohort, error)
-	Resume(ctx context.Context, id string) (redrive.Cohort, error)
+	Resume(ctx context.Context, id, why string) (redrive.Cohort, error)
 	Abort(ctx context.Context, id, by, why string) (redrive.Cohort, error)
 }
 

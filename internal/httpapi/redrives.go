@@ -202,8 +202,12 @@ func (s *server) PauseRedrive(w http.ResponseWriter, r *http.Request, id Redrive
 func (s *server) ResumeRedrive(w http.ResponseWriter, r *http.Request, id RedriveID, _ ResumeRedriveParams) {
 	s.run(w, r, workTimeout, func(w http.ResponseWriter, r *http.Request) error {
 		noteOf(r).repeat = "Whether it was resumed is not known. Get the redrive, and send the request again if it is paused."
-		return s.steer(w, r, id, "", func(ctx context.Context, _ string) (redrive.Cohort, error) {
-			return s.deps.Redrives.Resume(ctx, id)
+		var in RedriveStop
+		if err := decode(r, &in, nil); err != nil {
+			return err
+		}
+		return s.steer(w, r, id, in.Reason, func(ctx context.Context, _ string) (redrive.Cohort, error) {
+			return s.deps.Redrives.Resume(ctx, id, in.Reason)
 		})
 	})
 }

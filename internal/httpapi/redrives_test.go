@@ -104,7 +104,7 @@ func (f *fakeRedrives) Pause(_ context.Context, id, by, why string) (redrive.Coh
 	return f.move(id, redrive.Paused, redrive.Planning, redrive.Running)
 }
 
-func (f *fakeRedrives) Resume(_ context.Context, id string) (redrive.Cohort, error) {
+func (f *fakeRedrives) Resume(_ context.Context, id, _ string) (redrive.Cohort, error) {
 	v := f.find(id)
 	v.Stopped, v.StoppedBy = "", ""
 	if v.State == redrive.Running {
@@ -245,8 +245,11 @@ func TestSteerRedrives(t *testing.T) {
 	if e := k.newest(); e.Action != "pauseRedrive" || e.Reason != "wait" {
 		t.Errorf("got %+v", e)
 	}
-	into[Redrive](t, post("/resume", ""), 200)
-	wantProblem(t, post("/resume", ""), ProblemCodeRedriveState)
+	into[Redrive](t, post("/resume", `{"reason":"it is mended"}`), 200)
+	if e := k.newest(); e.Action != "resumeRedrive" || e.Reason != "it is mended" {
+		t.Errorf("got %+v", e)
+	}
+	wantProblem(t, post("/resume", `{"reason":"it is mended"}`), ProblemCodeRedriveState)
 	into[Redrive](t, post("/abort", `{"reason":"no more"}`), 200)
 	list := into[AuditList](t, k.as(access.Viewer, "GET", "/v1/audit?target="+k.lastRedrive(), ""), 200)
 	if len(list.Data) != 4 {
@@ -256,7 +259,7 @@ func TestSteerRedrives(t *testing.T) {
 		wantProblem(t, k.as(access.Viewer, "GET", "/v1/redrives/"+id, ""), ProblemCodeNotFound)
 		wantProblem(t, k.as(access.Operator, "POST", "/v1/redrives/"+id+"/pause", `{"reason":"wait"}`), ProblemCodeNotFound)
 	}
-	for _, what := range []string{"/approve", "/pause", "/abort"} {
+	for _, what := range []string{"/approve", "/pause", "/resume", "/abort"} {
 		wantProblem(t, post(what, ""), ProblemCodeUnsupportedMediaType)
 		wantProblem(t, post(what, `{"reason":1}`), ProblemCodeInvalidField)
 	}
@@ -265,7 +268,7 @@ func TestSteerRedrives(t *testing.T) {
 	wantProblem(t, k.as(access.Viewer, "GET", "/v1/redrives", ""), ProblemCodeUnavailable)
 	none := newRig(t)
 	for _, c := range [][3]string{
-		{"GET", "/v1/redrives", ""}, {"GET", path, ""}, {"POST", "/v1/redrives", bodies["createRedrive"]}, {"POST", path + "/resume", ""},
+		{"GET", "/v1/redrives", ""}, {"GET", path, ""}, {"POST", "/v1/redrives", bodies["createRedrive"]}, {"POST", path + "/resume", `{"reason":"it is mended"}`},
 	} {
 		if p := wantProblem(t, none.do(c[0], c[1], c[2]), ProblemCodeUnavailable); !strings.Contains(p.Detail, "without redrives") {
 			t.Errorf("%s %s: %q", c[0], c[1], p.Detail)

@@ -232,7 +232,7 @@ func (r *run) follow(ctx context.Context, p *Repair, id string, do onLook) error
 		if err := pause(ctx, time.Second); err != nil { // an operator takes longer
 			return err
 		}
-		if _, err := r.api.ResumeRedrive(ctx, id); err != nil && !errors.Is(err, client.ErrConflict) {
+		if _, err := r.api.ResumeRedrive(ctx, id, "the load test goes on"); err != nil && !errors.Is(err, client.ErrConflict) {
 			return fmt.Errorf("resume a redrive: %w", err)
 		}
 	}

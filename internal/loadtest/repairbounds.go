@@ -13,9 +13,8 @@ const (
 	// short form has seconds in place of a minute, on a machine that does other things.
 	mostRedriveRatio      = 1.5
 	mostRedriveRatioShort = 3.0
-	// looksFor is what the guard's looks at Redis may take on a busy machine, beyond the
-	// bound that it states for itself.
-	looksFor = time.Second
+	// looksFor is what the guard's looks at Redis may take on a machine that is busy.
+	looksFor = 500 * time.Millisecond
 )
 
 func (p *Repair) judge(broken func(ok bool, format string, a ...any), short bool) {
@@ -31,8 +30,8 @@ func (p *Repair) judge(broken func(ok bool, format string, a ...any), short bool
 			continue
 		}
 		played++
-		within, sent := redrive.PauseBound(s.Rate)
-		broken(s.Seconds <= (within+looksFor).Seconds(), "the guard paused %.2f s after the first %s, %s were allowed", s.Seconds, s.Manner, within+looksFor)
+		within, sent := redrive.PauseBound(s.Rate, looksFor)
+		broken(s.Seconds <= within.Seconds(), "the guard paused %.2f s after the first %s, %s were allowed", s.Seconds, s.Manner, within)
 		broken(s.Sent <= sent, "%d were sent from the first %s to the pause, %d were allowed", s.Sent, s.Manner, sent)
 	}
 	if p.Capacity == 0 {
@@ -79,7 +78,7 @@ func (p *Repair) text(name string) string {
 			say("        paused: %s", s.Why)
 			continue
 		}
-		within, sent := redrive.PauseBound(s.Rate)
+		within, sent := redrive.PauseBound(s.Rate, looksFor)
 		say("        %s at %.0f/s: paused after %.2f s of %s, %d sent of %d, %d more that were out: %s",
 			s.Manner, s.Rate, s.Seconds, within, s.Sent, sent, s.After, s.Why)
 	}

@@ -173,8 +173,8 @@ type Cohort struct {
 	Matched int64  `json:"matched"`
 	Skipped int64  `json:"skipped"`
 
-	// CanaryIDs are chosen before the first of them is sent. CanaryPassed says that they
-	// were delivered: one at least, and none failed. Effect is what the one who
+	// CanaryIDs are chosen before the first of them is sent, and while Reserved is 0.
+	// CanaryPassed says that they were delivered: one at least, and none failed. Effect is what the one who
 	// approved has checked at the receiver.
 	CanaryIDs    []string  `json:"canary_ids,omitempty"`
 	CanaryPassed bool      `json:"canary_passed"`
@@ -240,8 +240,14 @@ var (
 // Guard is who pauses a cohort by itself.
 const Guard = "guard"
 
+// stateError is ErrState with what may be done about it.
+type stateError struct{ said string }
+
+func (e *stateError) Error() string      { return e.said }
+func (*stateError) Is(target error) bool { return target == ErrState }
+
 func (c *Cohort) refuse(what, hint string) error {
-	return fmt.Errorf("%s: it is %s; %s: %w", what, c.State, hint, ErrState)
+	return &stateError{fmt.Sprintf("%s: it is %s; %s", what, c.State, hint)}
 }
 
 // approve lets the others go. The effect is what was checked, in words.
@@ -277,8 +283,8 @@ func (c *Cohort) pause(by, why string, at time.Time) error {
 	return c.refuse("pause", "it has ended")
 }
 
-// resume goes on where it was paused: with planning, another canary, the approval that
-// is still to be had, or the release, slowly again.
+// resume goes on where it was paused: with planning, the canary that was out (another one
+// if that has failed), the approval that is still to be had, or the release, slowly again.
 func (c *Cohort) resume(at time.Time) error {
 	if c.State != Paused {
 		return c.refuse("resume", "only one that is paused can be resumed")
@@ -288,7 +294,6 @@ func (c *Cohort) resume(at time.Time) error {
 		c.State = Planning
 	case !c.CanaryPassed:
 		c.State = Canary
-		c.Reserved = 0
 	case c.ApprovedAt.IsZero():
 		c.State = Awaiting
 	default:

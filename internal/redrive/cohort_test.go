@@ -88,8 +88,8 @@ func TestResumeGoesBack(t *testing.T) {
 		if err := c.resume(noon); err != nil || c.State != s || c.Stopped != "" {
 			t.Errorf("one that was %s is %s after pause and resume, %v", s, c.State, err)
 		}
-		if s == Canary && c.Reserved != 0 {
-			t.Error("it does not choose another canary")
+		if was := standing(s); c.Reserved != was.Reserved {
+			t.Errorf("one that was %s forgets what it was given to release", s)
 		}
 	}
 }

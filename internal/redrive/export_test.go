@@ -5,8 +5,11 @@ import (
 	"time"
 )
 
-// Step moves each live cohort once, if s is the runner: what Run does each second.
-func (s *Service) Step(ctx context.Context) error { return s.step(ctx) }
+// Step moves each live cohort once, if s is the runner: what Run does all the time.
+func (s *Service) Step(ctx context.Context) error {
+	_, err := s.step(ctx)
+	return err
+}
 
 // Stale stores a cohort as it was read, as a process does that was frozen in between.
 func (s *Service) Stale(ctx context.Context, c Cohort) error {

@@ -18,8 +18,11 @@ const (
 	// sloShare is the part of a class's age SLO that its oldest eligible fresh or retry
 	// delivery may reach while a cohort runs. Half: on-call is paged at the whole.
 	sloShare = 0.5
-	// busyShare is the part of all slots that may be in use.
+	// busyShare is the part of all slots that may be in use. A cohort is held back at once
+	// while there are more, and paused if it lasts for busyFor: dispatchers tell how many
+	// there are every two seconds, as of that moment, and one moment is a burst.
 	busyShare = 0.9
+	busyFor   = 3 * time.Second
 	// failShare is the part of a cohort's own results that may be failures, once there
 	// are failMin of them.
 	failShare = 0.1
@@ -71,7 +74,8 @@ func (s *Service) look(ctx context.Context, c *Cohort) (health, error) {
 	if h.out, err = s.letters.Deliveries(ctx, h.outIDs); err != nil {
 		return h, err
 	}
-	if h.next, err = s.letters.NextOfCohort(ctx, c.ID, max(lookAtNext, int(2*c.Rate))); err != nil {
+	soon := int(2 * c.Rate * s.opts.Every.Seconds())
+	if h.next, err = s.letters.NextOfCohort(ctx, c.ID, max(lookAtNext, soon)); err != nil {
 		return h, err
 	}
 	coming, err := s.letters.Deliveries(ctx, h.next)
@@ -131,18 +135,26 @@ func (s *Service) objection(c *Cohort, h health) string {
 	if bad, all := c.failures(h); all >= failMin && float64(bad) > failShare*float64(all) {
 		return fmt.Sprintf("%d of its %d results since it began to run are failures, above %.0f %%", bad, all, 100*failShare)
 	}
+	if len(h.workers) == 0 {
+		return "no dispatcher is at work"
+	}
+	if busy := h.busy(); busy != "" && s.busyFor(c, h) >= busyFor {
+		return busy
+	}
+	return ""
+}
+
+// busy says that nearly all slots are in use; "" if they are not.
+func (h health) busy() string {
 	slots, used := 0, 0
 	for _, w := range h.workers {
 		slots += w.Slots
 		used += w.Used()
 	}
-	switch {
-	case slots == 0:
-		return "no dispatcher is at work"
-	case float64(used) > busyShare*float64(slots):
-		return fmt.Sprintf("%d of %d slots of the dispatchers are in use, above %.0f %%", used, slots, 100*busyShare)
+	if float64(used) <= busyShare*float64(slots) {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf("%d of %d slots of the dispatchers are in use, above %.0f %%", used, slots, 100*busyShare)
 }
 
 // onHold names the first subscriber that is; "" if none is.
@@ -217,114 +229,23 @@ func (c *Cohort) slide(h health) {
 	}
 }
 
-// HeadRoom is what could be sent beyond what arrives.
-type HeadRoom struct {
-	// Capacity is how many attempts a second all slots would carry at the time that
-	// attempts take now, Arrivals how many deliveries are accepted a second.
-	Capacity float64 `json:"capacity_per_second"`
-	Arrivals float64 `json:"arrivals_per_second"`
-	// Slots of all dispatchers, and those in use.
-	Slots int `json:"slots"`
-	Used  int `json:"slots_in_use"`
-}
-
-// PerSecond is the head-room; not below 0.
-func (h HeadRoom) PerSecond() float64 { return max(h.Capacity-h.Arrivals, 0) }
-
-// unknownSlotTime stands for how long an attempt takes while nothing was sent yet.
-const unknownSlotTime = 50 * time.Millisecond
-
-// headRoom measures it, over a moment.
-func (s *Service) headRoom(ctx context.Context) (HeadRoom, error) {
-	workers, err := s.letters.Workers(ctx)
-	if err != nil {
-		return HeadRoom{}, err
-	}
-	var h HeadRoom
-	for _, w := range workers {
-		each := w.SlotSeconds
-		if each <= 0 {
-			each = unknownSlotTime.Seconds()
-		}
-		h.Slots += w.Slots
-		h.Used += w.Used()
-		h.Capacity += float64(w.Slots) / each
-	}
-	h.Arrivals, err = s.arrivals(ctx)
-	return h, err
-}
-
-// note keeps looks at the ledger of some seconds ago, to measure arrivals by.
-func (s *Service) note(ctx context.Context) error {
-	now, err := s.letters.Sample(ctx, nil)
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if span := now.Now.Sub(s.newer.Now); span >= 2*arrivalSpan || span < 0 {
-		s.older, s.newer = s.newer, now
-	}
-	return nil
-}
-
-// arrivals is how many deliveries were accepted a second since some seconds ago, which
-// the runner remembers, or over a moment from now.
-func (s *Service) arrivals(ctx context.Context) (float64, error) {
-	now, err := s.letters.Sample(ctx, nil)
-	if err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	looks := []schedule.Sample{s.newer, s.older}
-	s.mu.Unlock()
-	for _, then := range looks {
-		if span := now.Now.Sub(then.Now); span >= arrivalSpan && span <= time.Minute {
-			return arrived(then, now), nil
-		}
-	}
-	select {
-	case <-ctx.Done():
-		return 0, context.Cause(ctx)
-	case <-time.After(arrivalSpan):
-	}
-	later, err := s.letters.Sample(ctx, nil)
-	return arrived(now, later), err
-}
-
-// arrived is a rate; 0 if the clock or the ledger was set back in between.
-func arrived(from, to schedule.Sample) float64 {
-	span := to.Now.Sub(from.Now).Seconds()
-	if span <= 0 {
-		return 0
-	}
-	return max(0, float64(to.Ledger.Accepted-from.Ledger.Accepted)/span)
-}
-
-// arrivalSpan is the least over which arrivals are measured.
-const arrivalSpan = time.Second
-
 // PauseBound is how soon the guard pauses a cohort that releases so many a second, if
-// from some moment on everything that it sends fails: within how long after the first
-// result that failed, and after how many sent, that one included. What its looks at Redis
-// take comes on top, and what was released by then goes on: see untriedFor.
+// from some moment on all that it sends fails: how long after the first result that failed,
+// and how many were sent by then, that one included. looks is how long a step's looks at
+// Redis take: some milliseconds, on a busy machine some hundred. What was released by then
+// goes on: see untriedFor.
 //
-// A step's results are seen by the next one. What is judged are at most 2*failWindow
-// results and those of two steps, all of them good ones at worst; the guard speaks when
-// more than failShare of what it judges is bad. So it takes the step in which the failing
-// began, and as many as bring so many failures: one, from 15 a second on. The rate grows
-// meanwhile.
+// A step's results are seen by the next. What is judged are at worst 2*failWindow results
+// and those of two steps, all of them good ones; the guard speaks when more than failShare
+// of what it judges is bad. So it takes the step in which the failing began, and as many as
+// bring so many failures: one, from about 60 a second on. The rate grows meanwhile.
 //
 // An endpoint that answers what its breaker counts is left alone sooner: the breaker opens
 // after breaker_failures of them, and the next look finds a subscriber on hold.
-func PauseBound(rate float64) (within time.Duration, sent int) {
-	each := max(rate, minRate) * stepEvery.Seconds()
-	bad := failShare / (1 - failShare) * (2*failWindow + 2*each)
-	steps := 1 + math.Ceil(bad/each)
-	n := each
-	for range int(steps) {
-		each *= growth
-		n += each
-	}
-	return time.Duration(steps) * stepEvery, int(math.Ceil(n))
+func PauseBound(rate float64, looks time.Duration) (within time.Duration, sent int) {
+	step := max(stepEvery, looks)
+	each := max(rate, minRate) * step.Seconds()
+	bad := max(failShare/(1-failShare)*(2*failWindow+2*each), failMin)
+	within = time.Duration(1+math.Ceil(bad/each))*step + looks
+	return within, int(math.Ceil(rate * math.Pow(growth, within.Seconds()) * within.Seconds()))
 }

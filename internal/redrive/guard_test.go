@@ -1,6 +1,7 @@
 package redrive_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func TestABadCanary(t *testing.T) {
 			t.Errorf("told %+v", w.told)
 		}
 		// An operator who goes on gets another canary, and no more.
-		_, err := w.svc.Resume(w.ctx, id)
+		_, err := w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		w.step()
 		if sent := w.serve(always(200)); !slices.Equal(sent, ids[1:2]) {
@@ -126,7 +127,7 @@ func TestCanaryOnHold(t *testing.T) {
 		w.want(id, redrive.Paused, "subscriber s1 is on hold: paused")
 		w.generations(ids, 0)
 		pause(false)
-		_, err := w.svc.Resume(w.ctx, id)
+		_, err := w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		w.step()
 		pause(true)
@@ -135,13 +136,75 @@ func TestCanaryOnHold(t *testing.T) {
 		w.generations(ids[1:], 0)
 		pause(false)
 		w.serve(always(200)) // what is out goes on
-		_, err = w.svc.Resume(w.ctx, id)
+		_, err = w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		w.step()
-		w.serve(always(200)) // another one
-		w.step()
 		w.want(id, redrive.Awaiting, "")
-		w.generations(ids[:2], 1)
+		w.generations(ids[:1], 1)
+		w.generations(ids[1:], 0)
+	})
+}
+
+// A pause while the canary is out changes nothing of what is learnt from it: the canary
+// is not sent anew, nor forgotten if it fails meanwhile.
+func TestPauseWhileTheCanaryIsOut(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]redrive.State{200: redrive.Awaiting, 404: redrive.Paused} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			contract(t, func(t *testing.T, w *world) {
+				ids := w.die("picked", "s1", 3)
+				id := w.create(order)
+				w.step()
+				w.step()
+				for range 3 {
+					_, err := w.svc.Pause(w.ctx, id, "key_1", "a rollout")
+					w.ok(err)
+					w.step()
+					_, err = w.svc.Resume(w.ctx, id, "it is over")
+					w.ok(err)
+					w.step()
+				}
+				_, err := w.svc.Pause(w.ctx, id, "key_1", "a rollout")
+				w.ok(err)
+				if sent := w.serve(always(status)); !slices.Equal(sent, ids[:1]) {
+					t.Fatalf("sent %v", sent)
+				}
+				w.step()
+				_, err = w.svc.Resume(w.ctx, id, "it is over")
+				w.ok(err)
+				w.step()
+				if sent := w.serve(always(200)); len(sent) > 0 {
+					t.Fatalf("sent %v", sent)
+				}
+				if v := w.view(id); v.State != want || want == redrive.Paused && !strings.Contains(v.Stopped, "the canary failed") {
+					t.Errorf("it is %s: %s", v.State, v.Stopped)
+				}
+			})
+		})
+	}
+}
+
+// Who cancels a canary that was refused has seen enough: no other takes its place.
+func TestACancelledCanaryIsABadOne(t *testing.T) {
+	t.Parallel()
+	contract(t, func(t *testing.T, w *world) {
+		ids := w.die("picked", "s1", 3)
+		id := w.create(order)
+		w.step()
+		w.step()
+		if sent := w.serve(always(503)); !slices.Equal(sent, ids[:1]) {
+			t.Fatalf("sent %v", sent)
+		}
+		if _, err := w.CancelDelivery(w.ctx, ids[0]); err != nil {
+			t.Fatal(err)
+		}
+		w.step()
+		w.want(id, redrive.Paused, ids[0]+" was cancelled")
+		if sent := w.serve(always(200)); len(sent) > 0 {
+			t.Fatalf("sent %v", sent)
+		}
+		w.generations(ids[1:], 0)
 	})
 }
 
@@ -166,10 +229,12 @@ func TestTheCanaryProbes(t *testing.T) {
 		w.want(id, redrive.Paused, "on hold: breaker")
 		w.pass(3 * time.Hour)
 		w.serve(always(200)) // its retry
-		_, err := w.svc.Resume(w.ctx, id)
+		_, err := w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		w.step()
 		w.serve(always(200))
+		w.step()
+		w.approve(id)
 		w.finish(id, always(200))
 		w.nothingLeft()
 	})
@@ -218,7 +283,12 @@ func TestGuardPauses(t *testing.T) {
 			w.pass(time.Minute)
 		}, nil, ""},
 		{
-			"slots are busy", func(w *world, _ string) { w.report.InUse = map[string]int{"fast/fresh": 60, "slow/retry": 31} },
+			"slots stay busy", func(w *world, _ string) {
+				w.report.InUse = map[string]int{"fast/fresh": 60, "slow/retry": 31}
+				for range 3 {
+					w.step()
+				}
+			},
 			func(w *world) { w.report.InUse = nil }, "91 of 100 slots",
 		},
 		{"slots are well used", func(w *world, _ string) { w.report.InUse = map[string]int{"fast/fresh": 90} }, nil, ""},
@@ -285,7 +355,7 @@ func TestGuardPauses(t *testing.T) {
 				if v := w.view(id); v.Tally.Released != released {
 					t.Errorf("%d released while it is paused", v.Tally.Released-released)
 				}
-				_, err := w.svc.Resume(w.ctx, id)
+				_, err := w.svc.Resume(w.ctx, id, "it is mended")
 				w.ok(err)
 				if tt.undo != nil { // else it pauses again, or what failed is done with
 					tt.undo(w)
@@ -323,7 +393,7 @@ func TestResumedAfterFailures(t *testing.T) {
 			w.serve(always(503))
 		}
 		w.want(id, redrive.Paused, "failures")
-		_, err := w.svc.Resume(w.ctx, id)
+		_, err := w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		for range 5 {
 			w.step()
@@ -422,5 +492,19 @@ func TestPreviewAndHeadRoom(t *testing.T) {
 		w.report.SlotSeconds = 1000
 		w.pass(time.Second)
 		has(preview(redrive.Order{Filter: redrive.Filter{SubscriberID: "s2"}}), "No head-room")
+		w.report.SlotSeconds = 0.1
+		w.pass(time.Second)
+
+		// What a subscriber takes bounds it, not what is released.
+		w.terms("s2", func(tm *schedule.Terms) { tm.RatePerSecond, tm.Burst = 0.05, 1 })
+		p = preview(redrive.Order{Filter: redrive.Filter{SubscriberID: "s2"}, Within: delivery.Duration(time.Hour)})
+		has(p, "Subscriber s2 has a rate of its own, 0.05 a second: its 3 alone take 1m0s")
+		if time.Duration(p.Takes) != time.Minute {
+			t.Errorf("takes %s", time.Duration(p.Takes))
+		}
+		has(preview(redrive.Order{Filter: redrive.Filter{SubscriberID: "s2"}, Within: delivery.Duration(time.Minute)}),
+			"a rate of its own", "some would expire")
+		w.class["s2"] = ""
+		has(preview(redrive.Order{Filter: redrive.Filter{SubscriberID: "s2"}}), "3 of them are of subscribers that are deleted")
 	})
 }

@@ -58,8 +58,10 @@ func (c *Cohort) pace(now time.Time, most time.Duration, limit float64) int64 {
 	return int64(n)
 }
 
-// crowded is why no more is put into the lane now; "" if it may.
-func (c *Cohort) crowded(h health) string {
+// crowded is why no more is put into the lane now; "" if it may. What may wait there is
+// what is taken out of it in a few seconds: by the cohort's own rate, or by less if less is
+// taken, because a subscriber has a rate or a cap of its own or the slots are busy.
+func (s *Service) crowded(c *Cohort, h health) string {
 	if len(h.out) >= lookAtOut {
 		return fmt.Sprintf("%d or more are out and have not ended", len(h.out))
 	}
@@ -69,8 +71,45 @@ func (c *Cohort) crowded(h health) string {
 			waiting++
 		}
 	}
-	if most := max(untriedMin, int(c.Rate*untriedFor)); waiting >= most {
-		return fmt.Sprintf("%d were released and are not tried yet: the dispatchers do not come to them", waiting)
+	taken, known := s.drain(c.ID, h.tally.Released-int64(waiting), h.sample.Now)
+	rate := c.Rate
+	if known {
+		rate = min(rate, taken)
+	}
+	if most := max(untriedMin, int(rate*untriedFor)); waiting >= most {
+		return fmt.Sprintf("%d were released and are not tried yet: their subscribers take no more now (a rate or a cap of their own), "+
+			"or the dispatchers do not come to them", waiting)
 	}
 	return ""
+}
+
+// drainOver is the least over which it is measured what is taken.
+const drainOver = time.Second / 2
+
+// flow is how many of a cohort were tried at least once, and how many came to be a second.
+type flow struct {
+	tried int64
+	at    time.Time
+	rate  float64
+	known bool
+}
+
+// drain is how many of a cohort are tried a second, of late; unknown at the first look of
+// a runner. Only the runner's goroutine asks.
+func (s *Service) drain(id string, tried int64, now time.Time) (rate float64, known bool) {
+	f, seen := s.flows[id]
+	span := now.Sub(f.at).Seconds()
+	switch {
+	case !seen || span < 0 || span > time.Minute.Seconds(): // of another time
+		s.flows[id] = flow{tried: tried, at: now}
+		return 0, false
+	case span < drainOver.Seconds(): // too short to tell
+		return f.rate, f.known
+	}
+	rate = max(0, float64(tried-f.tried)/span)
+	if f.known {
+		rate = (rate + f.rate) / 2
+	}
+	s.flows[id] = flow{tried, now, rate, true}
+	return rate, true
 }

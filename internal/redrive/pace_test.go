@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fanout/fanout/internal/delivery"
+	"github.com/fanout/fanout/internal/schedule"
 )
 
 func TestRampFor(t *testing.T) {
@@ -131,10 +132,39 @@ func TestCrowded(t *testing.T) {
 		{1, of(leased, 500), false},
 		{1, of(failed, lookAtOut), true},
 	} {
-		c := Cohort{Rate: tt.rate}
-		if why := c.crowded(health{out: tt.out}); (why != "") != tt.want {
+		s, c := Service{flows: map[string]flow{}}, Cohort{Rate: tt.rate}
+		if why := s.crowded(&c, health{out: tt.out}); (why != "") != tt.want {
 			t.Errorf("rate %.1f, %d out: %q", tt.rate, len(tt.out), why)
 		}
+	}
+}
+
+// A subscriber that takes one in five seconds, by a rate of its own, has no more put
+// into the lane than the least that may always wait there, however fast the cohort is.
+func TestCrowdedByWhatIsTaken(t *testing.T) {
+	t.Parallel()
+	s, c := Service{flows: map[string]flow{}}, Cohort{Rate: 1, Limit: 1000}
+	now := time.UnixMilli(1_800_000_000_000)
+	released, tried := int64(0), int64(0)
+	for second := range int64(120) {
+		now = now.Add(time.Second)
+		tried = min(released, second/5)
+		h := health{sample: schedule.Sample{Now: now}, tally: schedule.Tally{Released: released}}
+		for range released - tried {
+			h.out = append(h.out, delivery.Delivery{State: delivery.Scheduled})
+		}
+		if why := s.crowded(&c, h); why != "" {
+			c.Rate = max(c.Rate/2, 1)
+			continue
+		}
+		released += int64(math.Ceil(c.Rate))
+		c.Rate = min(c.Rate*growth, c.Limit)
+		if waits := released - tried; waits > 2*untriedMin {
+			t.Fatalf("after %d s %d wait for a subscriber that takes one in five seconds", second, waits)
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d of the 23 that it takes were there to be taken", tried)
 	}
 }
 

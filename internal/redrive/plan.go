@@ -21,8 +21,10 @@ const (
 	planStep = time.Second
 	// previewMost is how many dead letters a preview looks at.
 	previewMost = 20_000
-	// previewSubscribers are named in a preview.
+	// previewSubscribers are named in a preview, and of previewTakers it is asked what they
+	// can take.
 	previewSubscribers = 20
+	previewTakers      = 500
 )
 
 // plan claims the members of a cohort, as far as it gets until a time. Claims are
@@ -222,26 +224,32 @@ func (s *Service) Preview(ctx context.Context, o Order) (Preview, error) {
 		return Preview{}, err
 	}
 	p := Preview{BySubscriber: map[string]int64{}, ByReason: map[delivery.Outcome]int64{}}
-	if err := s.count(ctx, &o, &p); err != nil {
+	by, err := s.count(ctx, &o, &p)
+	if err != nil {
 		return Preview{}, err
 	}
-	var err error
 	if p.HeadRoom, err = s.headRoom(ctx); err != nil {
 		return Preview{}, err
 	}
 	p.Rate = s.limit(o.MaxRate, p.HeadRoom)
-	p.Takes = delivery.Duration(rampFor(float64(p.Matching), p.Rate))
+	took := rampFor(float64(p.Matching), p.Rate)
 	p.Warnings = s.warnings(ctx, o, p)
+	slowest, more, err := s.takers(ctx, time.Duration(o.Within), by, took)
+	if err != nil {
+		return Preview{}, err
+	}
+	p.Takes, p.Warnings = delivery.Duration(max(took, slowest)), append(p.Warnings, more...)
 	return p, nil
 }
 
-// count counts what an order matches, up to a bound.
-func (s *Service) count(ctx context.Context, o *Order, p *Preview) error {
+// count counts what an order matches, up to a bound, and by subscriber.
+func (s *Service) count(ctx context.Context, o *Order, p *Preview) (map[string]int64, error) {
 	m, cursor := s.matcher(o, time.Time{}), ""
+	by := map[string]int64{}
 	for looked := planPage; ; looked += planPage {
 		found, next, err := m.page(ctx, cursor)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, d := range found {
 			if len(o.IDs) > 0 {
@@ -250,26 +258,68 @@ func (s *Service) count(ctx context.Context, o *Order, p *Preview) error {
 					continue
 				}
 				if err != nil {
-					return err
+					return nil, err
 				}
 			}
 			p.Matching++
 			p.ByReason[d.Reason]++
-			p.BySubscriber[d.SubscriberID]++
+			by[d.SubscriberID]++
 		}
 		if cursor = next; next == "" || looked >= previewMost {
 			p.AtLeast = next != ""
 			break
 		}
 	}
-	p.Subscribers = len(p.BySubscriber)
-	ids := slices.SortedFunc(maps.Keys(p.BySubscriber), func(a, b string) int {
-		return cmp.Or(cmp.Compare(p.BySubscriber[b], p.BySubscriber[a]), cmp.Compare(a, b))
-	})
-	for _, id := range ids[min(len(ids), previewSubscribers):] {
-		delete(p.BySubscriber, id)
+	p.Subscribers = len(by)
+	for _, id := range byCount(by, previewSubscribers) {
+		p.BySubscriber[id] = by[id]
 	}
-	return nil
+	return by, nil
+}
+
+// byCount are the ids with the highest counts, those first.
+func byCount(by map[string]int64, most int) []string {
+	ids := slices.SortedFunc(maps.Keys(by), func(a, b string) int {
+		return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b))
+	})
+	return ids[:min(len(ids), most)]
+}
+
+// takers looks at what the subscribers that have most can take, whatever is released:
+// how long the slowest needs, and what an operator should know of it.
+func (s *Service) takers(ctx context.Context, within time.Duration, by map[string]int64, released time.Duration) (
+	slowest time.Duration, warnings []string, err error,
+) {
+	all, err := s.letters.Standings(ctx, byCount(by, previewTakers))
+	if err != nil {
+		return 0, nil, err
+	}
+	gone, slow := int64(0), schedule.Standing{}
+	for i, id := range byCount(by, previewTakers) {
+		class, err := s.opts.ClassOf(ctx, id)
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case class == "":
+			gone += by[id]
+		case all[i].Rate > 0:
+			if takes := time.Duration(float64(by[id]) / all[i].Rate * float64(time.Second)).Round(time.Second); takes > slowest {
+				slowest, slow = takes, all[i]
+			}
+		}
+	}
+	if gone > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d of them are of subscribers that are deleted, and cannot be sent.", gone))
+	}
+	if slowest > released {
+		warnings = append(warnings, fmt.Sprintf("Subscriber %s has a rate of its own, %.3g a second: its %d alone take %s.",
+			slow.SubscriberID, slow.Rate, by[slow.SubscriberID], slowest))
+	}
+	if wait := time.Duration(untriedMin / max(slow.Rate, minRate) * float64(time.Second)); slow.Rate > 0 && wait > within {
+		warnings = append(warnings, fmt.Sprintf("Up to %d wait in the lane, which at that rate takes %s: some would expire within the %s that each has. Give it longer.",
+			untriedMin, wait.Round(time.Second), within))
+	}
+	return slowest, warnings, nil
 }
 
 // limit is up to how many are released a second: what the order says, or half of the
@@ -297,6 +347,10 @@ func (s *Service) warnings(ctx context.Context, o Order, p Preview) []string {
 		return append(out, "Whether its subscribers are on hold could not be read.")
 	}
 	for _, st := range held {
+		if slices.Equal(st.Holds, []schedule.Hold{schedule.Breaker}) && st.Pending == 0 {
+			out = append(out, fmt.Sprintf("The breaker of subscriber %s is open, and nothing else waits to probe its endpoint: the canary does, once that is due.", st.SubscriberID))
+			continue
+		}
 		out = append(out, fmt.Sprintf("Subscriber %s is on hold (%s): its deliveries would wait, and the guard would pause.", st.SubscriberID, st.Holds[0]))
 	}
 	if p.Matching == 0 {

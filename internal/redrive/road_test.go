@@ -300,7 +300,7 @@ func TestPauseAndResume(t *testing.T) {
 			}
 		}
 		w.want(id, redrive.Paused, "a look")
-		_, err = w.svc.Resume(w.ctx, id)
+		_, err = w.svc.Resume(w.ctx, id, "it is mended")
 		w.ok(err)
 		sent := 0
 		for range 4 {
@@ -322,7 +322,7 @@ func TestWhatIsNotThere(t *testing.T) {
 			"get":     func() error { _, err := w.svc.Get(w.ctx, "rdv_none"); return err },
 			"approve": func() error { _, err := w.svc.Approve(w.ctx, "rdv_none", "k", "seen it"); return err },
 			"pause":   func() error { _, err := w.svc.Pause(w.ctx, "rdv_none", "k", "why not"); return err },
-			"resume":  func() error { _, err := w.svc.Resume(w.ctx, "rdv_none"); return err },
+			"resume":  func() error { _, err := w.svc.Resume(w.ctx, "rdv_none", "it is mended"); return err },
 			"abort":   func() error { _, err := w.svc.Abort(w.ctx, "rdv_none", "k", "why not"); return err },
 			"list":    func() error { _, err := w.svc.List(w.ctx, "rdv_none", 10); return err },
 		} {

@@ -13,9 +13,12 @@ import (
 )
 
 const (
-	// stepEvery is how often a cohort is looked at. It bounds how long the guard may take
-	// to pause: a step, and the time that its looks at Redis take.
-	stepEvery = time.Second
+	// stepEvery is how often a running cohort is looked at, and released from. It bounds
+	// how long the guard may take to pause: see PauseBound. And it spreads what is released:
+	// a second's worth at once would be a burst.
+	stepEvery = 250 * time.Millisecond
+	// idleEvery is how often it is looked whether there is a cohort to be moved.
+	idleEvery = time.Second
 	// holdFor is how long the runner's lease lasts: a runner that died is succeeded in
 	// that time.
 	holdFor = 15 * time.Second
@@ -26,8 +29,6 @@ const (
 
 // Run moves cohorts until ctx ends, in at most one process at a time. It returns nil.
 func (s *Service) Run(ctx context.Context) error {
-	tick := time.NewTicker(s.opts.Every)
-	defer tick.Stop()
 	defer func() {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
@@ -35,7 +36,8 @@ func (s *Service) Run(ctx context.Context) error {
 	}()
 	failing := false
 	for {
-		err := s.step(ctx)
+		began := time.Now()
+		running, err := s.step(ctx)
 		if failed := err != nil && ctx.Err() == nil; failed != failing {
 			failing = failed
 			if failed {
@@ -44,29 +46,35 @@ func (s *Service) Run(ctx context.Context) error {
 				s.opts.Logger.InfoContext(ctx, "redrives are moved again")
 			}
 		}
+		every := max(s.opts.Every, idleEvery)
+		if running {
+			every = s.opts.Every
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-time.After(every - time.Since(began)):
 		}
 	}
 }
 
-// step moves each live cohort once, if this process is the runner.
-func (s *Service) step(ctx context.Context) error {
+// step moves each live cohort once, if this process is the runner. It says whether any
+// of them runs, or its canary does.
+func (s *Service) step(ctx context.Context) (running bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepFor)
 	defer cancel()
 	mine, err := s.store.hold(ctx, s.who, holdFor)
 	if err != nil || !mine {
-		return err
+		return false, err
 	}
 	cohorts, err := s.store.live(ctx)
 	if err != nil || len(cohorts) == 0 {
-		return err
+		return false, err
 	}
 	if err := s.note(ctx); err != nil {
-		return err
+		return false, err
 	}
+	s.forget(cohorts)
 	// What the guard watches comes first: the others' planning must not keep it waiting.
 	slices.SortFunc(cohorts, func(a, b Cohort) int {
 		return cmp.Or(cmp.Compare(urgency(a.State), urgency(b.State)), cmp.Compare(a.ID, b.ID))
@@ -76,6 +84,7 @@ func (s *Service) step(ctx context.Context) error {
 		if c.State == Running {
 			t.running++
 		}
+		running = running || c.State == Running || c.State == Canary
 	}
 	var errs []error
 	for i := range cohorts {
@@ -83,7 +92,7 @@ func (s *Service) step(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("cohort %s: %w", cohorts[i].ID, err))
 		}
 	}
-	return errors.Join(errs...)
+	return running, errors.Join(errs...)
 }
 
 // turn is what a step allows.
@@ -177,9 +186,16 @@ func (s *Service) judge(ctx context.Context, c *Cohort, h health, canaries []del
 			delivered++
 		}
 	}
+	called, err := s.calledOff(ctx, canaries)
 	switch {
+	case err != nil:
+		return true, err
 	case h.tally.Dead > c.Base.Dead:
+		c.Reserved = 0 // whoever resumes it has others sent
 		return true, s.stop(ctx, c, "the canary failed: "+s.lastWords(ctx, c.CanaryIDs))
+	case called != "":
+		c.Reserved = 0
+		return true, s.stop(ctx, c, "the canary was called off: delivery "+called+" was cancelled")
 	case len(h.outIDs) > 0:
 		return true, nil // on their way
 	case len(h.next) == 0:
@@ -193,7 +209,22 @@ func (s *Service) judge(ctx context.Context, c *Cohort, h health, canaries []del
 		}
 		return true, s.tell(ctx, c)
 	}
-	return false, nil // cancelled, or gone otherwise
+	return false, nil // gone, such as with its subscriber
+}
+
+// calledOff names a canary that somebody cancelled when its endpoint had refused it: who
+// does that has seen enough. One that was cancelled untried, or along with its
+// subscriber, says nothing about the others.
+func (s *Service) calledOff(ctx context.Context, canaries []delivery.Delivery) (string, error) {
+	for _, d := range canaries {
+		if d.State != delivery.Cancelled || d.Attempts <= d.BudgetBase || d.LastOutcome == "" {
+			continue
+		}
+		if class, err := s.opts.ClassOf(ctx, d.SubscriberID); err != nil || class != "" {
+			return d.ID, err
+		}
+	}
+	return "", nil
 }
 
 // rest sees whether anything is left of a cohort that waits for an operator.
@@ -214,7 +245,11 @@ func (s *Service) lastWords(ctx context.Context, ids []string) string {
 	for _, id := range ids {
 		d, err := s.letters.Delivery(ctx, id)
 		if err == nil && d.State == delivery.Dead {
-			return fmt.Sprintf("delivery %s is dead again (%s), its last attempt came to %s, status %d", id, d.Reason, d.LastOutcome, d.LastStatus)
+			status := ""
+			if d.LastStatus != 0 {
+				status = fmt.Sprintf(", status %d", d.LastStatus)
+			}
+			return fmt.Sprintf("delivery %s is dead again (%s), its last attempt came to %s%s", id, d.Reason, d.LastOutcome, status)
 		}
 	}
 	return "it is dead again"
@@ -240,7 +275,8 @@ func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	if why := s.objection(c, h); why != "" {
 		return s.stop(ctx, c, why)
 	}
-	if why := c.crowded(h); why != "" || c.HeldBack != "" {
+	why := cmp.Or(s.pressed(c, h), s.crowded(c, h))
+	if why != "" || c.HeldBack != "" {
 		return s.holdBack(ctx, c, why, h.sample.Now)
 	}
 	limit := c.Limit
@@ -374,7 +410,16 @@ func (s *Service) end(ctx context.Context, c *Cohort, as State) error {
 	}
 	c.State, c.EndedAt, c.Final, c.HeldBack = as, now, &tally, ""
 	c.Matched = tally.Claimed + c.Skipped // see planned: it may have been aborted before
-	c.Tell = &Told{"redrive.end", fmt.Sprintf("%d of %d were delivered", tally.Delivered, tally.Claimed)}
+	said := fmt.Sprintf("%d of %d were delivered", tally.Delivered, tally.Claimed)
+	if c.Skipped > 0 {
+		said += fmt.Sprintf("; %d more could not be had: another redrive had them, or they were dead no longer", c.Skipped)
+	}
+	if lost := tally.Waiting(); as == Done && lost > 0 {
+		// It waits for its turn and does not stand where that would come: see the gap claim.
+		said += fmt.Sprintf("; %d are missing from it, and stay dead letters", lost)
+		s.opts.Logger.ErrorContext(ctx, "a redrive has lost members", "redrive_id", c.ID, "count", lost)
+	}
+	c.Tell = &Told{"redrive.end", said}
 	if err := s.store.put(ctx, c); err != nil {
 		return err
 	}

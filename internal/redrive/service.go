@@ -61,7 +61,8 @@ type Options struct {
 	// to write down. It is told again until it returns nil, and may be told the same twice
 	// if a process dies. A nil func drops it.
 	Audit func(context.Context, Action) error
-	// Every is how often the runner looks; 0 means 1 s.
+	// Every is how often the runner looks at what runs; 0 means 250 ms. It looks once a
+	// second, if that is more, whether anything does.
 	Every  time.Duration
 	Logger *slog.Logger
 }
@@ -73,6 +74,8 @@ type Service struct {
 	letters Letters
 	opts    Options
 	who     string
+	flows   map[string]flow // of the cohorts that run; the runner's alone
+	seen    map[string]seen // likewise
 
 	mu           sync.Mutex
 	older, newer schedule.Sample // what arrivals are measured by
@@ -179,8 +182,12 @@ func (s *Service) Pause(ctx context.Context, id, by, why string) (Cohort, error)
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error { return c.pause(by, why, now) })
 }
 
-// Resume goes on where a cohort was paused. It returns ErrNotFound or ErrState.
-func (s *Service) Resume(ctx context.Context, id string) (Cohort, error) {
+// Resume goes on where a cohort was paused; why is for the audit, as it overrules whoever
+// paused it. It returns ErrNotFound, ErrState or *fault.Invalid.
+func (s *Service) Resume(ctx context.Context, id, why string) (Cohort, error) {
+	if err := errReason(why); err != nil {
+		return Cohort{}, err
+	}
 	return s.change(ctx, id, func(c *Cohort, now time.Time) error { return c.resume(now) })
 }
 

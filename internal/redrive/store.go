@@ -40,7 +40,7 @@ func New(rdb redis.UniversalClient, l Letters, o Options) *Service {
 	if o.Audit == nil {
 		o.Audit = func(context.Context, Action) error { return nil }
 	}
-	return &Service{store: store{rdb}, letters: l, opts: o, who: rand.Text()}
+	return &Service{store: store{rdb}, letters: l, opts: o, who: rand.Text(), flows: map[string]flow{}, seen: map[string]seen{}}
 }
 
 // put writes a cohort over the version that was read. Run twice, as after a lost reply,

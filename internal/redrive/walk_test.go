@@ -155,7 +155,7 @@ func (w *walker) decides(rt *rapid.T) {
 	case 0:
 		_, err = w.svc.Pause(w.ctx, id, "key_1", "so it came to me")
 	case 1:
-		_, err = w.svc.Resume(w.ctx, id)
+		_, err = w.svc.Resume(w.ctx, id, "it is mended")
 	case 2:
 		_, err = w.svc.Abort(w.ctx, id, "key_1", "so it came to me")
 	}
@@ -224,7 +224,7 @@ func (w *walker) ends(rt *rapid.T) {
 			case redrive.Awaiting:
 				w.approve(id)
 			case redrive.Paused:
-				_, err := w.svc.Resume(w.ctx, id)
+				_, err := w.svc.Resume(w.ctx, id, "it is mended")
 				w.ok(err)
 			case redrive.Planning, redrive.Canary, redrive.Running, redrive.Done, redrive.Aborted:
 			}

@@ -133,7 +133,7 @@ func (w *world) killInTurn(r *redriven) (resumed int) {
 			if r.State == "paused" {
 				w.notef("paused: %s", r.Stopped)
 				resumed++
-				w.insist(http.MethodPost, "/v1/redrives/"+r.ID+"/resume", "", http.StatusOK, http.StatusConflict)
+				w.insist(http.MethodPost, "/v1/redrives/"+r.ID+"/resume", `{"reason":"it goes on after a kill"}`, http.StatusOK, http.StatusConflict)
 			}
 			if !r.EndedAt.IsZero() {
 				return resumed

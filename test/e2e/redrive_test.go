@@ -237,7 +237,7 @@ func TestRedriveIsAudited(t *testing.T) {
 	r := s.redrive(fmt.Sprintf(`{"filter":{"subscriber_id":%q},"reason":"it is back"}`, sub.ID))
 	s.becomes(r.ID, "awaiting_approval")
 	s.steer(r.ID, "pause", `{"reason":"lunch"}`)
-	s.steer(r.ID, "resume", "")
+	s.steer(r.ID, "resume", `{"reason":"they are up again"}`)
 	s.becomes(r.ID, "awaiting_approval")
 	s.steer(r.ID, "approve", `{"effect":"the shop shows it once"}`)
 	if r = s.becomes(r.ID, "done"); r.Tally.Delivered != 2 {
@@ -247,7 +247,7 @@ func TestRedriveIsAudited(t *testing.T) {
 		{"createRedrive", r.ID, "it is back", struct{ ID string }{"local"}},
 		{"awaitRedriveApproval", r.ID, "the canary was delivered", struct{ ID string }{"guard"}},
 		{"pauseRedrive", r.ID, "lunch", struct{ ID string }{"local"}},
-		{"resumeRedrive", r.ID, "", struct{ ID string }{"local"}},
+		{"resumeRedrive", r.ID, "they are up again", struct{ ID string }{"local"}},
 		{"approveRedrive", r.ID, "the shop shows it once", struct{ ID string }{"local"}},
 		{"endRedrive", r.ID, "2 of 2 were delivered", struct{ ID string }{"guard"}},
 	}
