@@ -54,9 +54,9 @@ var deeds = map[string]deed{
 		},
 	},
 	"redrives/resume": {
-		operation: "resumeRedrive", button: "Resume", done: "Resumed: it goes on where it was paused.",
-		do: func(ctx context.Context, c *client.Client, id, _ string) (string, error) {
-			return back(c.ResumeRedrive(ctx, id))
+		operation: "resumeRedrive", button: "Resume", ask: "What has changed?", done: "Resumed: it goes on where it was paused.",
+		do: func(ctx context.Context, c *client.Client, id, text string) (string, error) {
+			return back(c.ResumeRedrive(ctx, id, text))
 		},
 	},
 	"redrives/abort": {
