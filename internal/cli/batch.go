@@ -41,12 +41,13 @@ func (l *eventsBatch) Run(ctx context.Context, s *session) error {
 		defer func() { _ = f.Close() }()
 		from = f
 	}
+	s.patient = true
 	b := &poster{s: s, lines: lines{r: bufio.NewReaderSize(from, 64<<10)}, told: time.Now()}
 	err := b.all(ctx)
 	b.sum()
 	switch {
 	case err != nil:
-		s.notef("Stopped behind line %d of %s: what became of the lines after it is not known. %s", b.done, nameOf(l.File), again)
+		s.notef("Stopped behind line %d of %s: what became of the lines after it is not known. %s", b.done, nameOf(l.File), b.again())
 		return err
 	case b.refused > 0:
 		others := ""
@@ -54,18 +55,32 @@ func (l *eventsBatch) Run(ctx context.Context, s *session) error {
 			others = "; all others are accepted"
 		}
 		return &failedError{fmt.Sprintf("%d of %s refused, and nothing is stored of %s%s. %s",
-			b.refused, count(b.settled(), "event was", "events were"), itThem(b.refused), others, again)}
+			b.refused, count(b.settled(), "event was", "events were"), itThem(b.refused), others, b.again())}
 	}
 	return nil
 }
 
-const again = "The whole can be posted again: an event that has an id is accepted once."
+// again says what can be posted again. What is known by an id is accepted once; an event
+// that came without one is posted twice, if it was accepted at all.
+func (p *poster) again() string {
+	if p.noID+p.noIDMaybe == 0 {
+		return "The whole can be posted again: an event that has an id is accepted once."
+	}
+	return "What has an id can be posted again, and is accepted once."
+}
 
 func nameOf(file string) string {
 	if file == "-" {
 		return "stdin"
 	}
 	return file
+}
+
+func wasWere(n int) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
 }
 
 func itThem(n int) string {
@@ -80,8 +95,11 @@ type poster struct {
 	s     *session
 	lines lines
 	done  int // the last line whose fate is known
-	noID  int
-	told  time.Time
+	// noID counts events that came without an id and are accepted, noIDMaybe those of
+	// whom that is not known. One that was refused is stored nowhere.
+	noID, noIDMaybe int
+
+	told time.Time
 
 	accepted, duplicates, refused int
 	deliveries                    int
@@ -130,6 +148,7 @@ type event struct {
 	line, index int
 	body        rawEvent
 	bad         string
+	noID        bool // that in the body was made here
 }
 
 // chunk reads the lines of one post.
@@ -166,7 +185,7 @@ func (p *poster) event(line []byte, fits bool) (event, error) {
 	if e.bad = notJSON(line); e.bad != "" || line[0] != '{' || e.body.has("id") {
 		return e, nil
 	}
-	p.noID++
+	e.noID = true
 	id, err := jsonField("id", client.NewID())
 	if err != nil {
 		return e, err
@@ -225,17 +244,24 @@ func (p *poster) send(ctx context.Context, events []json.RawMessage) ([]client.B
 	return append(first, rest...), err
 }
 
-// unread is the fate of a line that was not sent.
+// unsent is the title of the problem of a line that the server never saw.
+const unsent = "Not sent"
+
+// unread is the fate of such a line. Its status is the one that the server would have
+// given, so that who reads the results need know no other.
 func unread(why string) client.BatchItem {
 	return client.BatchItem{Status: http.StatusBadRequest, Problem: &client.Problem{
-		Type: "urn:fanout:problem:invalid_json", Title: "Not JSON", Status: http.StatusBadRequest, Code: "invalid_json",
-		Detail: "The line was not sent: " + why + ".",
+		Type: "urn:fanout:problem:invalid_json", Title: unsent, Status: http.StatusBadRequest, Code: "invalid_json",
+		Detail: why + ".",
 	}}
 }
 
 // take counts and shows what became of an event, unless that is not known.
 func (p *poster) take(e event, fate client.BatchItem) error {
 	one := item{Line: e.line, Index: e.index, Status: fate.Status, ID: fate.ID, Problem: fate.Problem}
+	if e.noID {
+		p.without(fate, &one)
+	}
 	switch {
 	case fate.Status/100 == 2:
 		one.Deliveries, one.Duplicate, one.AcceptedAt = &fate.Deliveries, &fate.Duplicate, fate.AcceptedAt
@@ -247,7 +273,7 @@ func (p *poster) take(e event, fate client.BatchItem) error {
 		}
 	case fate.Problem == nil:
 		return nil // no answer at all: the error of the whole says so
-	case errors.Is(fate.Problem, client.ErrUnavailable), errors.Is(fate.Problem, client.ErrLimited):
+	case passing(fate.Problem):
 		if !p.s.json() {
 			return nil // likewise
 		}
@@ -263,17 +289,53 @@ func (p *poster) take(e event, fate client.BatchItem) error {
 	return p.s.out.failure()
 }
 
+// without counts an event that came without an id, by its fate. Refused, it has none:
+// the one that was made for it names nothing, and nobody would find it in the file.
+func (p *poster) without(fate client.BatchItem, one *item) {
+	switch {
+	case fate.Status/100 == 2:
+		p.noID++
+	case fate.Problem == nil, passing(fate.Problem):
+		p.noIDMaybe++
+	default:
+		one.ID = ""
+	}
+}
+
+// passing: the service could not take it for now, which is no refusal.
+func passing(problem *client.Problem) bool {
+	return errors.Is(problem, client.ErrUnavailable) || errors.Is(problem, client.ErrLimited)
+}
+
 // tell shows a refusal when it happens: a long run must not keep them to its end.
 func (p *poster) tell(r item) {
-	parts := []string{r.Problem.Detail}
-	for _, e := range r.Problem.Errors {
-		parts = append(parts, strings.TrimSpace(e.Pointer+" "+e.Detail))
+	if r.Problem.Title == unsent {
+		p.s.sayf("%s", clean(fmt.Sprintf("line %d was not sent: %s", r.Line, oneLine(r.Problem.Detail, 400))))
+		return
 	}
 	name := ""
 	if r.ID != "" {
 		name = " " + r.ID
 	}
-	p.s.sayf("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(strings.Join(parts, "; "), 400))))
+	p.s.sayf("%s", clean(fmt.Sprintf("line %d%s refused (%d): %s", r.Line, name, r.Status, oneLine(reasonOf(r.Problem), 400))))
+}
+
+// reasonOf is all that a problem says, as one sentence.
+func reasonOf(problem *client.Problem) string {
+	if len(problem.Errors) == 0 {
+		return problem.Detail
+	}
+	var parts []string
+	for _, e := range problem.Errors {
+		where := e.Pointer + e.Parameter
+		if where == "" {
+			where = "the event"
+		}
+		parts = append(parts, where+" "+e.Detail)
+	}
+	// The server's sentence ends in "; see errors.", and here they follow.
+	whole := strings.TrimSuffix(strings.TrimRight(problem.Detail, ". "), "; see errors")
+	return whole + ": " + strings.Join(parts, "; ")
 }
 
 // write adds a result to the document, which is written as it grows: a stream may be
@@ -306,7 +368,11 @@ func (p *poster) write(one item) error {
 // sum shows what all came to, and ends the document.
 func (p *poster) sum() {
 	if p.noID > 0 {
-		p.s.notef("%s no id: to post the file again would post %s twice.", count(p.noID, "event had", "events had"), itThem(p.noID))
+		p.s.notef("%s no id and %s accepted: to post %s again would be another event.",
+			count(p.noID, "event had", "events had"), wasWere(p.noID), itThem(p.noID))
+	}
+	if p.noIDMaybe > 0 {
+		p.s.notef("%s no id, and may have been accepted: to post %s again may be another event.", count(p.noIDMaybe, "event had", "events had"), itThem(p.noIDMaybe))
 	}
 	if !p.s.json() {
 		p.s.sayf("accepted %d, accepted before %d, refused %d; %s", p.accepted, p.duplicates, p.refused, count(p.deliveries, "delivery", "deliveries"))

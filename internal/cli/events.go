@@ -90,6 +90,7 @@ type eventsPost struct {
 	OccurredAt instant           `help:"When it happened, as 2026-03-01T09:30:00+01:00; default now." placeholder:"TIME"`
 	Attribute  map[string]string `help:"What subscribers filter on." mapsep:"," placeholder:"NAME=VALUE"`
 	Data       string            `help:"File with the JSON of its data, - for stdin; default {}." placeholder:"FILE"`
+	FailIfNone bool              `help:"Exit code 1 if no subscriber's filter matches it; it is accepted all the same."`
 }
 
 // Run posts an event.
@@ -98,6 +99,7 @@ func (l *eventsPost) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	s.patient = true
 	r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) {
 		return c.PostRaw(ctx, json.RawMessage(e))
 	})
@@ -109,13 +111,28 @@ func (l *eventsPost) Run(ctx context.Context, s *session) error {
 		}
 		return &hintedError{err, "Post it again as it was" + with + ", and it is accepted once."}
 	case errors.Is(err, client.ErrConflict) && l.File == "" && l.OccurredAt == "":
-		return &hintedError{err, "Without --occurred-at the body has the time of now, and so is another one each time: to post an event again, give the time that it was posted with."}
+		return &hintedError{err, nowHint}
 	case err != nil:
 		return err
 	}
-	s.looksAt(r)
-	return s.show(func(t *table) { receiptTable(t, []client.Receipt{r}) })
+	s.looksAt(ctx, r)
+	if err := s.show(func(t *table) { receiptTable(t, []client.Receipt{r}) }); err != nil {
+		return err
+	}
+	return failIfNone(l.FailIfNone, r)
 }
+
+// failIfNone ends a command as failed if an event goes to nobody, and that was asked
+// for. What there is to say of it has been said.
+func failIfNone(asked bool, all ...client.Receipt) error {
+	if asked && slices.ContainsFunc(all, func(r client.Receipt) bool { return r.Deliveries == 0 }) {
+		return &failedError{}
+	}
+	return nil
+}
+
+// nowHint is for an id that was used with another time.
+const nowHint = "Without --occurred-at the body has the time of now, and so is another one each time: to post an event again, give the time that it was posted with (fanout events show has it)."
 
 // event is the file with the flags over it. What no flag changes stays byte for byte:
 // it may be posted again by other means, and is then the same event. It says by which
@@ -223,9 +240,12 @@ func receiptTable(t *table, all []client.Receipt) {
 }
 
 // looksAt says how to see what becomes of an event.
-func (s *session) looksAt(r client.Receipt) {
+func (s *session) looksAt(ctx context.Context, r client.Receipt) {
 	if r.Deliveries == 0 {
-		s.notef("No subscriber's filter matches it, so it goes to nobody: fanout subscribers ls shows what they get.")
+		kept := s.answer.last // what -o json shows
+		shows := withRole(s.role(ctx), "subscribers ls", "fanout subscribers ls shows what they get")
+		s.answer.last = kept
+		s.notef("No subscriber's filter matches it, so it goes to nobody: %s.", shows)
 		return
 	}
 	s.notef("What comes of it: fanout events show %s", r.ID)

@@ -18,6 +18,7 @@ fanout subscribers ls --account=acme --all -o json | jq -r '.data[].url'`,
 	"subscribers show": `fanout subscribers show sub_01K8Z5`,
 	"subscribers create": `fanout subscribers create --url=https://example.com/hook --types='shipment.*'
 fanout subscribers create --url=https://example.com/hook --types=shipment.delivered --attribute='carrier=dhl|ups' --policy=max_attempts=5,attempt_timeout=5s
+umask 077 # so that nobody else can read what is written
 echo '{"url": "https://example.com/hook", "headers": {"X-Shop": "7"}}' | fanout subscribers create --file=- -o json | jq -r .secret > secret.txt`,
 	"subscribers patch": `fanout subscribers patch sub_01K8Z5 --url=https://example.com/new
 fanout subscribers patch sub_01K8Z5 --policy=max_in_flight=4 --classify=404=retry --reason='a slow week'`,
@@ -33,7 +34,7 @@ fanout subscribers rotate-secret sub_01K8Z5 --overlap=0s --reason='the old one l
 fanout subscribers schedule sub_01K8Z5 --attempts=5`,
 	"subscribers stats": `fanout subscribers stats sub_01K8Z5 -o json`,
 	"events show":       `fanout events show evt_01K8Z5`,
-	"events post": `fanout events post --type=shipment.delivered --shipment=shp_1 --attribute=carrier=dhl
+	"events post": `fanout events post --type=shipment.delivered --shipment=shp_1 --attribute=carrier=dhl --fail-if-none
 head -1 examples/shipments.ndjson | fanout events post --file=-
 echo '{"signed_by": "reception"}' | fanout events post --id=evt_1 --occurred-at=2026-03-01T09:30:00Z --type=shipment.delivered --shipment=shp_1 --data=-`,
 	"events batch": `fanout events batch examples/shipments.ndjson
@@ -62,6 +63,7 @@ fanout redrive start dlv_0a1b dlv_0a1c --budget=3 --reason='ticket 4711'`,
 fanout redrive watch rdv_01K8Z5 --exit-on-pause -o json | jq -r .redrive.state`,
 	"keys ls": `fanout keys ls`,
 	"keys create": `fanout keys create --name='order service' --role=producer
+umask 077 # so that nobody else can read what is written
 fanout keys create --name=acme --role=subscriber --account=acme --expires=720h -o json | jq -r .key > key.txt`,
 	"keys revoke": `fanout keys revoke key_01K8Z5
 fanout keys revoke key_01K8Z5 --yes --reason='it was in a log'`,
@@ -74,6 +76,7 @@ fanout explain dlv_0a1b -o json | jq -r '.explanation[]'`,
 	"tail": `fanout tail sub_01K8Z5
 fanout tail sub_01K8Z5 -o json | jq -r 'select(.state == "dead") | .id'`,
 	"trigger": `fanout trigger shipment.delivered
+fanout trigger shipment.delivered --id=evt_1 --occurred-at=2026-03-01T09:30:00Z
 fanout trigger shipment.created --attribute=carrier=dhl,country=DE --count=100 --rate=10`,
 	"listen": `fanout listen --register='shipment.*'
 fanout listen --register=shipment.delivered --fail=30% --slow=2s
@@ -86,7 +89,8 @@ var sampleIDs = regexp.MustCompile(`\b(?:sub|evt|rdv|key)_01K8Z5\b|\bdlv_0a1[bc]
 // helpOf is what a command's help adds to its flags; its path begins with the
 // program's name.
 func helpOf(path string) string {
-	text, ok := shownExamples[strings.TrimPrefix(path, "fanout ")]
+	command := strings.TrimPrefix(path, "fanout ")
+	text, ok := shownExamples[command]
 	if !ok {
 		return ""
 	}
@@ -98,7 +102,7 @@ func helpOf(path string) string {
 			said = append(said, fmt.Sprintf("%s stands for the id of %s of yours: %s.", id, k.a, k.finds))
 		}
 	}
-	return strings.Join(append(said, exitCodes), "\n\n")
+	return strings.Join(append(said, roleHelp(command), exitCodes), "\n\n")
 }
 
 // exitCodes are those of all commands.

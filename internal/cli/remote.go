@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -31,7 +30,11 @@ type Remote struct {
 const keyVariable = "FANOUT_KEY"
 
 const (
-	retries     = 3 // with the windows below: 4 attempts over a mean of 0.7 s
+	retries = 3 // with the windows below: 4 attempts over a mean of 0.7 s
+	// untilTimeout is for what posts: it is safe to repeat, and rides out a restart of
+	// the service. The timeout of the call ends it.
+	untilTimeout = 1 << 20
+
 	backoffBase = 200 * time.Millisecond
 	backoffCap  = 2 * time.Second
 	maxKeyFile  = 4 << 10 // bytes
@@ -49,6 +52,8 @@ type session struct {
 	colour   bool
 	// precious is set before what is printed once and cannot be asked for again.
 	precious bool
+	// patient has each call tried until its timeout, not a few times only.
+	patient bool
 
 	api    *client.Client
 	answer *recorder
@@ -92,8 +97,13 @@ func (s *session) connect() (*client.Client, error) {
 	s.answer = &recorder{next: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, IdleConnTimeout: time.Minute,
 	}}
+	often := retries
+	if s.patient {
+		often = untilTimeout
+		s.answer.away = func() { s.notef("%s gives no answer; trying again, for up to %s", s.API, s.Timeout) }
+	}
 	c, err := client.New(s.API, key, client.WithTransport(s.answer), client.WithUserAgent("fanout-cli"),
-		client.WithRetries(retries), client.WithBackoff(backoffBase, backoffCap))
+		client.WithRetries(often), client.WithBackoff(backoffBase, backoffCap))
 	if err != nil {
 		return nil, usage("--api, FANOUT_API or the key: %s", strings.TrimPrefix(err.Error(), "client: "))
 	}
@@ -132,6 +142,7 @@ func askFor[T any](
 	if s.Reason != "" {
 		ctx = client.WithReason(ctx, s.Reason)
 	}
+	s.answer.begin(limit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return call(ctx, c)
@@ -168,34 +179,4 @@ func inTheClear(api string) bool {
 	}
 	ip, err := netip.ParseAddr(u.Hostname())
 	return err != nil || !ip.Unmap().IsLoopback()
-}
-
-// recorder keeps the body of the last good answer, so that -o json is what the API
-// answered and not what this program understood of it.
-type recorder struct {
-	next http.RoundTripper
-	last *bytes.Buffer
-}
-
-// RoundTrip passes the answer on, and keeps what is read of it.
-func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := r.next.RoundTrip(req)
-	if err != nil || resp.StatusCode/100 != 2 {
-		return resp, err //nolint:wrapcheck // a transport adds nothing
-	}
-	kept := new(bytes.Buffer)
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.TeeReader(resp.Body, kept), resp.Body}
-	r.last = kept
-	return resp, nil
-}
-
-// raw is the last answer's body.
-func (r *recorder) raw() json.RawMessage {
-	if r == nil || r.last == nil {
-		return json.RawMessage("null")
-	}
-	return r.last.Bytes()
 }

@@ -158,7 +158,7 @@ func TestExitCodesAndWhatIsSaid(t *testing.T) {
 		{"no file", "events batch no-such-file", exitUsage, []string{"no-such-file"}},
 		{"no key file", "keys self --key-file=no-such-file", exitUsage, []string{"no-such-file"}},
 		{"listen for all", "listen --addr=0.0.0.0:0", exitUsage, []string{"loopback"}},
-		{"unreachable", "keys self --api=" + nobody, exitUnavailable, []string{nobody + " gave no answer", "connection refused", "FANOUT_API", "fanout dev"}},
+		{"unreachable", "keys self --api=" + nobody, exitUnavailable, []string{nobody + " gave no answer", "tried 4 times in ", "connection refused", "FANOUT_API", "fanout dev"}},
 		{"too slow", "keys self --timeout=1ms --api=" + say(503, "unavailable", "Redis did not answer."), exitUnavailable, nil},
 		{"unwell", "keys self --api=" + say(503, "unavailable", "Redis did not answer."), exitUnavailable, []string{"fanout: Redis did not answer.", "request req_1"}},
 		{

@@ -219,13 +219,13 @@ func TestBatchWithBadLines(t *testing.T) {
 		line("evt_last"), // without a line break
 	}, "\n")
 	r := run(t, bad, s.args("events", "batch")...)
-	if r.code != exitFailed || !strings.Contains(r.out, "accepted 2, accepted before 1, refused 5; 0 deliveries\n") || !strings.Contains(r.err, "5 of 8 events were refused, and nothing is stored of them; all others are accepted.") || !strings.Contains(r.err, "1 event had no id: to post the file again would post it twice.") {
+	if r.code != exitFailed || !strings.Contains(r.out, "accepted 2, accepted before 1, refused 5; 0 deliveries\n") || !strings.Contains(r.err, "5 of 8 events were refused, and nothing is stored of them; all others are accepted.") || !strings.Contains(r.err, "1 event had no id and was accepted: to post it again would be another event.") {
 		t.Errorf("exit code %d\n%s%s", r.code, r.out, r.err)
 	}
 	for _, want := range []string{
-		"line 3 refused (400): The line was not sent: it is not JSON: invalid character 'o'", "at column 2",
-		"line 4 evt_x refused (400)", "/shipment ", "line 5 evt_y refused (422)", "/occurred_at",
-		"line 6 evt_z refused (422)", "/type", "line 8 refused (400): The line was not sent: it is longer than 1 MiB",
+		"line 3 was not sent: it is not JSON: invalid character 'o'", "at column 2",
+		"line 4 evt_x refused (400): A field cannot be used: ", "/shipment ", "line 5 evt_y refused (422)", "/occurred_at",
+		"line 6 evt_z refused (422)", "/type", "line 8 was not sent: it is longer than 1 MiB",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("it does not say %q:\n%s", want, r.out)
@@ -254,8 +254,32 @@ func TestBatchWithBadLines(t *testing.T) {
 		t.Errorf("nothing: %+v", r)
 	}
 	one := run(t, "{\n", s.args("events", "batch")...)
-	if !strings.Contains(one.err, "1 of 1 event was refused, and nothing is stored of it. ") {
+	if !strings.Contains(one.err, "1 of 1 event was refused, and nothing is stored of it. The whole can be posted again") {
 		t.Errorf("one alone: %+v", one)
+	}
+}
+
+// An event without an id that is refused is stored nowhere: the id that was made for it
+// is not shown, and nothing speaks against posting the file again.
+func TestBatchRefusesAnEventWithoutAnID(t *testing.T) {
+	t.Parallel()
+	s := newService(t)
+	good := `{"id":"evt_1","type":"a.b","shipment_id":"s","occurred_at":"2026-03-01T09:30:00Z","data":{}}`
+	in := good + "\n" + `{"type":"","shipment_id":"s","occurred_at":"2026-03-01T09:30:00Z","data":{}}` + "\n7"
+	r := run(t, in, s.args("events", "batch")...)
+	if r.code != exitFailed || strings.Contains(r.err, "no id") || !strings.Contains(r.err, "The whole can be posted again") {
+		t.Errorf("%+v", r)
+	}
+	if strings.Contains(r.out, "evt_") || !strings.Contains(r.out, "line 2 refused (422): ") || !strings.Contains(r.out, "line 3 refused (400): A field cannot be used: the event is ") {
+		t.Error(r.out)
+	}
+	if r := run(t, in, s.args("events", "batch", "-o", "json")...); strings.Count(r.out, `"id"`) != 1 {
+		t.Error(r.out)
+	}
+	in = strings.Replace(good, `"id":"evt_1",`, "", 1) + "\nno"
+	r = run(t, in, s.args("events", "batch")...)
+	if !strings.Contains(r.err, "to post it again would be another event") || !strings.Contains(r.err, "What has an id can be posted again") || strings.Contains(r.err, "The whole") {
+		t.Errorf("one that was accepted: %+v", r)
 	}
 }
 
@@ -308,6 +332,28 @@ func TestTrigger(t *testing.T) {
 	if !strings.HasSuffix(r.out, "3 events, 3 deliveries\n") || strings.Count(r.out, "evt_") != 3 || !strings.Contains(r.err, "fanout events show evt_") {
 		t.Errorf("%s%s", r.out, r.err)
 	}
+	same := []string{"trigger", "shipment.created", "--id=evt_mine", "--occurred-at=2026-03-01T09:30:00+01:00"}
+	for _, says := range []string{"yes", "accepted before"} {
+		if r := s.ok(same...); !strings.Contains(r.out, says) {
+			t.Errorf("the same event: %+v", r)
+		}
+	}
+	if r := run(t, "", s.args(same[:3]...)...); r.code != exitFailed || !strings.Contains(r.err, "Without --occurred-at the body has the time of now") {
+		t.Errorf("the same id: %+v", r)
+	}
+	for _, posts := range []string{"trigger other.thing", "events post --type=other.thing --shipment=s"} {
+		args := s.args(strings.Fields(posts)...)
+		if r := run(t, "", args...); r.code != exitOK {
+			t.Errorf("%s: %+v", posts, r)
+		}
+		if r := run(t, "", append(args, "--fail-if-none")...); r.code != exitFailed || !strings.Contains(r.err, "goes to nobody") || !strings.Contains(r.out, "evt_") {
+			t.Errorf("%s for nobody: %+v", posts, r)
+		}
+		if r := run(t, "", append(args, "--fail-if-none", "-o", "json")...); r.code != exitFailed || strictRead(r.out, &struct{}{}) != nil {
+			t.Errorf("%s for nobody: %+v", posts, r)
+		}
+	}
+	s.ok("trigger", "shipment.created", "--fail-if-none")
 	var one client.Receipt
 	s.read(&one, "trigger", "shipment.invented", "--shipment=shp_mine", "--data="+file(t, `{"mine":true}`))
 	var e client.StoredEvent

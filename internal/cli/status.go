@@ -43,13 +43,13 @@ func statusTable(t *table, o client.OnCall) {
 	t.row("deliveries", fmt.Sprintf("%d accepted = %d pending + %d delivered + %d dead + %d cancelled%s",
 		l.Accepted, l.Pending, l.Delivered, l.Dead, l.Cancelled, unbalanced(l)))
 	t.row("pending", fmt.Sprintf("%d in flight, %d held; lanes: %d ready, %d scheduled, %d limited", o.InFlight, o.DeliveriesHeld, o.Ready, o.Scheduled, o.Limited))
-	t.row("on hold", strconv.FormatInt(o.SubscribersOnHold, 10)+" subscribers")
+	t.row("on hold", count(int(o.SubscribersOnHold), "subscriber", "subscribers"))
 	dead := strconv.FormatInt(o.DeadLetters, 10) + " kept"
 	if o.DeadLetters > 0 {
 		dead += ", the oldest " + age(o.OldestDeadSeconds) + " ago"
 	}
 	t.row("dead letters", dead)
-	t.row("attempts", fmt.Sprintf("%d in the last minute, %d failed, of %d subscribers", o.Fleet.Attempts, o.Fleet.Failures, o.Fleet.FailingTotal))
+	t.row("attempts", fmt.Sprintf("%d in the last minute, %d failed, of %s", o.Fleet.Attempts, o.Fleet.Failures, count(o.Fleet.FailingTotal, "subscriber", "subscribers")))
 	t.row("due soon", fmt.Sprintf("%d retries within 15 minutes, at most %d in one", sum(o.Release.Due), peak(o.Release.Due)))
 	t.row("slots", slotsLine(o.Fleet))
 	for _, g := range o.Fleet.Groups {

@@ -142,10 +142,22 @@ func policyRows(t *table, p client.Policy) {
 	if p.RatePerSecond > 0 {
 		rate = fmt.Sprintf("%g a second", p.RatePerSecond)
 	}
-	t.row("pace", fmt.Sprintf("at most %d at once, %s; breaker after %d failures in a row; up to %d wait on hold", p.MaxInFlight, rate, p.BreakerFailures, p.MaxHeld))
+	t.row("pace", fmt.Sprintf("at most %d at once, %s; breaker after %s in a row; up to %d wait on hold", p.MaxInFlight, rate, count(p.BreakerFailures, "failure", "failures"), p.MaxHeld))
 	for _, status := range slices.Sorted(maps.Keys(p.Classify)) {
 		t.row("status "+status, "counts as "+p.Classify[status])
 	}
+}
+
+// thatTime follows a hold's note, which names a time of the clock, with how far off that
+// is; "" if there is none.
+func thatTime(h client.Hold, now time.Time) string {
+	switch {
+	case h.Until.IsZero() || h.Probe != "": // a note of a probe that is out names none
+		return ""
+	case h.Until.After(now):
+		return " That time is " + when(h.Until, now) + "."
+	}
+	return " That time has come (" + stamp(h.Until) + ")."
 }
 
 func statusRows(t *table, sub client.Subscriber, now time.Time) {
@@ -155,11 +167,7 @@ func statusRows(t *table, sub client.Subscriber, now time.Time) {
 		return
 	}
 	for _, h := range st.Holds {
-		text := h.Note
-		if !h.Until.IsZero() {
-			text += " Until " + when(h.Until, now) + "."
-		}
-		t.row("hold "+string(h.Reason), text)
+		t.row("hold "+string(h.Reason), h.Note+thatTime(h, now))
 	}
 	t.row("in flight", fmt.Sprintf("%d of %d", st.InFlight, st.InFlightCap))
 	t.row("pending", fmt.Sprintf("%d (waiting: %d fresh, %d retry, %d redrive)", st.Pending, st.Waiting.Fresh, st.Waiting.Retry, st.Waiting.Redrive))

@@ -81,8 +81,21 @@ func (s *session) tellProblem(p *client.Problem) {
 
 // tellAway says what was tried and what to set.
 func (s *session) tellAway(err error) {
-	s.notef("fanout: %s gave no answer", s.API)
-	s.notef("  tried: %v", err)
-	s.notef("  Is the service running there? Set --api or FANOUT_API to its address, --timeout to wait for longer than %s;", s.Timeout)
-	s.notef("  `fanout dev` starts one on this machine.")
+	unsettled := s.answer.unsettled()
+	if unsettled {
+		s.notef("fanout: %s gave no answer, and whether it was done is not known", s.API)
+	} else {
+		s.notef("fanout: %s gave no answer", s.API)
+	}
+	s.notef("  %s: %v", s.answer.tried(), err)
+	if s.answer.timedOut() {
+		s.notef("  Its time was up: --timeout gives it more than %s.", s.answer.limit)
+	}
+	if unsettled { // it was there when the change went out
+		if _, told := errors.AsType[*hintedError](err); !told {
+			s.notef("  Look whether it was done before you do it again.")
+		}
+		return
+	}
+	s.notef("  Is the service running there? Set --api or FANOUT_API to its address; `fanout dev` starts one on this machine.")
 }

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
-	"math/rand/v2"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -15,13 +17,15 @@ import (
 
 // triggerCmd posts events as real ones would be.
 type triggerCmd struct {
-	Type      string            `arg:"" help:"Such as shipment.delivered." name:"type"`
-	ID        string            `help:"The event's id; left out, one is made." name:"id"`
-	Shipment  string            `help:"The shipment; left out, one is made." placeholder:"ID"`
-	Attribute map[string]string `help:"Attributes beside those of the sample, or instead." mapsep:"," placeholder:"NAME=VALUE"`
-	Data      string            `help:"File with the JSON of its data, - for stdin; left out, that of a sample." placeholder:"FILE"`
-	Count     int               `default:"1" help:"How many to post, each about a shipment of its own." placeholder:"1"`
-	Rate      float64           `help:"Events a second; default as fast as they are accepted." placeholder:"N"`
+	Type       string            `arg:"" help:"Such as shipment.delivered." name:"type"`
+	ID         string            `help:"The event's id; left out, one is made. The sample and the shipment follow from it." name:"id"`
+	Shipment   string            `help:"The shipment; left out, one is made." placeholder:"ID"`
+	OccurredAt instant           `help:"When it happened, as 2026-03-01T09:30:00+01:00; default now." placeholder:"TIME"`
+	Attribute  map[string]string `help:"Attributes beside those of the sample, or instead." mapsep:"," placeholder:"NAME=VALUE"`
+	Data       string            `help:"File with the JSON of its data, - for stdin; left out, that of a sample." placeholder:"FILE"`
+	Count      int               `default:"1" help:"How many to post, each about a shipment of its own." placeholder:"1"`
+	Rate       float64           `help:"Events a second; default as fast as they are accepted." placeholder:"N"`
+	FailIfNone bool              `help:"Exit code 1 if one of them is matched by no subscriber's filter; it is accepted all the same."`
 }
 
 // Run posts them.
@@ -45,6 +49,7 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 		}
 		data = text
 	}
+	s.patient = true
 	beat := pace(l.Rate)
 	defer beat.Stop()
 	var all []client.Receipt
@@ -57,10 +62,11 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 			case <-beat.C:
 			}
 		}
-		r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, l.event(data)) })
+		e := l.event(data)
+		r, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Receipt, error) { return c.Post(ctx, e) })
 		if err != nil {
 			s.notef("%d of %s posted.", n, count(l.Count, "event was", "events were"))
-			return err
+			return l.hinted(e, err)
 		}
 		all = append(all, r)
 		deliveries += r.Deliveries
@@ -69,7 +75,18 @@ func (l *triggerCmd) Run(ctx context.Context, s *session) error {
 			s.notef("%d of %s", n+1, count(l.Count, "event", "events"))
 		}
 	}
-	return l.told(s, all, deliveries)
+	return l.told(ctx, s, all, deliveries)
+}
+
+// hinted says how to post the same event again.
+func (l *triggerCmd) hinted(e client.Event, err error) error {
+	switch {
+	case errors.Is(err, client.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
+		return &hintedError{err, fmt.Sprintf("Post it again as it was, with --id=%s --occurred-at=%s, and it is accepted once.", e.ID, e.OccurredAt.Format(time.RFC3339Nano))}
+	case errors.Is(err, client.ErrConflict) && l.OccurredAt == "":
+		return &hintedError{err, nowHint}
+	}
+	return err
 }
 
 // pace ticks at a rate, or all the time.
@@ -81,17 +98,17 @@ func pace(rate float64) *time.Ticker {
 	return time.NewTicker(every)
 }
 
-func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) error {
-	s.looksAt(all[len(all)-1])
+func (l *triggerCmd) told(ctx context.Context, s *session, all []client.Receipt, deliveries int) error {
+	s.looksAt(ctx, all[len(all)-1])
 	if s.json() {
-		if len(all) == 1 {
-			return s.document(s.answer.raw())
-		}
-		b, err := json.Marshal(map[string]any{"data": all})
+		b, err := l.document(s, all)
 		if err != nil {
-			return fmt.Errorf("write the receipts: %w", err)
+			return err
 		}
-		return s.document(b)
+		if err := s.document(b); err != nil {
+			return err
+		}
+		return failIfNone(l.FailIfNone, all...)
 	}
 	const many = 20
 	if len(all) <= many {
@@ -100,18 +117,35 @@ func (l *triggerCmd) told(s *session, all []client.Receipt, deliveries int) erro
 	if len(all) > 1 {
 		s.sayf("%s, %s", count(len(all), "event", "events"), count(deliveries, "delivery", "deliveries"))
 	}
-	return nil
+	return failIfNone(l.FailIfNone, all...)
 }
 
-// event is a sample of the type under an id, a shipment and a time of its own.
+// document is what the API answered, or several answers.
+func (l *triggerCmd) document(s *session, all []client.Receipt) ([]byte, error) {
+	if len(all) == 1 {
+		return s.answer.raw(), nil
+	}
+	b, err := json.Marshal(map[string]any{"data": all})
+	if err != nil {
+		return nil, fmt.Errorf("write the receipts: %w", err)
+	}
+	return b, nil
+}
+
+// event is a sample of the type under an id, a shipment and a time of its own. All but
+// the time follows from the id: with both, it is the same event again.
 func (l *triggerCmd) event(data json.RawMessage) client.Event {
-	e := sample(l.Type).event()
-	e.ID, e.Type, e.OccurredAt = l.ID, l.Type, time.Now().UTC().Truncate(time.Millisecond)
-	if e.ID == "" {
-		e.ID = client.NewID()
+	id := cmp.Or(l.ID, client.NewID())
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	draw := h.Sum64()
+	e := sample(l.Type, draw).event()
+	e.ID, e.Type, e.OccurredAt = id, l.Type, time.Now().UTC().Truncate(time.Millisecond)
+	if at, err := time.Parse(time.RFC3339, string(l.OccurredAt)); err == nil { // it was read before
+		e.OccurredAt = at
 	}
 	if e.ShipmentID = l.Shipment; e.ShipmentID == "" {
-		e.ShipmentID = fmt.Sprintf("shp_%07d", rand.IntN(10_000_000)) //nolint:gosec // a name, no secret
+		e.ShipmentID = fmt.Sprintf("shp_%07d", draw%10_000_000)
 	}
 	e.Attributes = maps.Clone(e.Attributes)
 	if e.Attributes == nil {
@@ -144,7 +178,7 @@ func (f eventFile) event() client.Event {
 
 // sample picks one of the demo's events: one of this type, or else a parcel that is
 // somewhere, for a type that is new.
-func sample(kind string) eventFile {
+func sample(kind string, draw uint64) eventFile {
 	var of, others []eventFile
 	for line := range bytes.Lines(examples.Shipments) {
 		var f eventFile
@@ -161,5 +195,5 @@ func sample(kind string) eventFile {
 	if len(of) == 0 {
 		of = others
 	}
-	return of[rand.IntN(len(of))] //nolint:gosec // any will do
+	return of[draw%uint64(len(of))]
 }
