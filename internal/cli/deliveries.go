@@ -133,8 +133,23 @@ func (l *deliveriesRetry) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return missingDelivery(string(l.ID), err)
 	}
-	s.notef("It is due now. What comes of it: fanout explain %s", d.ID)
-	return s.show(func(t *table) { deliveryRows(t, d, time.Now()) })
+	if err := s.show(func(t *table) { deliveryRows(t, d, time.Now()) }); err != nil {
+		return err
+	}
+	s.notef("It is due now%s. What comes of it: fanout explain %s", heldBack(ctx, s, d.SubscriberID), d.ID)
+	return nil
+}
+
+// heldBack follows "It is due now" if it does not go for that; "" also if it cannot be
+// seen, as this is only said besides.
+func heldBack(ctx context.Context, s *session, subscriberID string) string {
+	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
+		return c.GetSubscriber(ctx, subscriberID)
+	})
+	if err != nil || sub.Status == nil || len(sub.Status.Holds) == 0 {
+		return ""
+	}
+	return ", but its subscriber is " + served(sub) + ": it goes when that has ended"
 }
 
 type deliveriesCancel struct {

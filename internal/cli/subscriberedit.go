@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -201,12 +202,16 @@ func (l *subscribersCreate) Run(ctx context.Context, s *session) error {
 		t.row("secret", made.Secret)
 		t.row("url", endpointOf(made.URL))
 		t.row("types", strings.Join(made.Filter.Types, ", "))
-		t.row("served", served(made.Subscriber))
+		t.row("served", servedAnew(made.Subscriber))
 		for _, w := range made.Warnings {
 			t.row("warning", w)
 		}
 	})
 }
+
+// servedAnew is served for one that was made a moment ago, whose answer has no status:
+// nothing can hold it but a pause.
+func servedAnew(sub client.Subscriber) string { return cmp.Or(served(sub), "sending") }
 
 // shownOnce says on stderr what the answer holds, so that nobody looks for it later.
 func (s *session) shownOnce(what string) {

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fanout/fanout/client"
@@ -35,8 +36,8 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 	}
 	limit := s.Timeout
 	if !l.NoWait {
-		s.notef("Waiting until no request to its endpoint is in flight ...")
 		limit += deleteWait
+		defer s.ifSlow(time.Second, "Waiting until no request to its endpoint is in flight ...")()
 	}
 	gone, err := askFor(ctx, s, limit, func(ctx context.Context, c *client.Client) (client.DeletedSubscriber, error) {
 		return c.DeleteSubscriber(ctx, string(l.ID), !l.NoWait, client.If{Version: l.Version})
@@ -50,6 +51,20 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 		t.row("still to cancel", fmt.Sprint(gone.Remaining))
 		t.row("in flight", fmt.Sprint(gone.Leases))
 	})
+}
+
+// ifSlow says something if it takes longer than that until done is called.
+func (s *session) ifSlow(after time.Duration, text string) (done func()) {
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-stop:
+		case <-time.After(after):
+			s.notef("%s", text)
+		}
+	}()
+	return func() { close(stop); <-stopped }
 }
 
 type subscribersPause struct {
@@ -165,16 +180,34 @@ func (l *subscribersSchedule) Run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	likely, text := likelyOf(p)
 	if !s.json() {
-		defer func() { s.sayf("%s", clean(p.End.Note)) }()
+		defer func() { s.sayf("%s", clean(text)) }()
 	}
-	return s.show(func(t *table) {
-		t.header("ATTEMPT", "WAIT DRAWN FROM", "EARLIEST", "MEAN", "LATEST")
-		for _, a := range p.Attempts {
-			t.row(fmt.Sprint(a.Attempt), "0s to "+length(a.Window), length(a.Earliest), length(a.Mean), length(a.Latest))
-		}
-		t.row("end", p.End.Reason, "", length(p.End.After), length(p.End.Latest))
-	})
+	return s.show(func(t *table) { scheduleTable(t, likely, p.End) })
+}
+
+// likelyOf are the attempts that a delivery comes to in the mean, and a text that says
+// where it ends. The others lie beyond max_age, and have no mean that anybody could see.
+func likelyOf(p client.Schedule) ([]client.ScheduledAttempt, string) {
+	n := slices.IndexFunc(p.Attempts, func(a client.ScheduledAttempt) bool { return a.Mean > a.Latest })
+	if n < 0 {
+		return p.Attempts, p.End.Note
+	}
+	rest := p.Attempts[n:]
+	which := fmt.Sprintf("Attempt %d is", rest[0].Attempt)
+	if len(rest) > 1 {
+		which = fmt.Sprintf("Attempts %d to %d are", rest[0].Attempt, rest[len(rest)-1].Attempt)
+	}
+	return p.Attempts[:n], p.End.Note + " " + which + " left out: only a delivery whose waits are drawn short comes so far."
+}
+
+func scheduleTable(t *table, attempts []client.ScheduledAttempt, end client.ScheduleEnd) {
+	t.header("ATTEMPT", "WAIT DRAWN FROM", "EARLIEST", "MEAN", "LATEST")
+	for _, a := range attempts {
+		t.row(fmt.Sprint(a.Attempt), "0s to "+length(a.Window), length(a.Earliest), length(a.Mean), length(a.Latest))
+	}
+	t.row("end", end.Reason, "", length(end.After), length(end.Latest))
 }
 
 func length(d client.Duration) string {
@@ -197,18 +230,21 @@ func (l *subscribersStats) Run(ctx context.Context, s *session) error {
 		return err
 	}
 	now := time.Now()
-	return s.show(func(t *table) {
-		t.row("subscriber", st.SubscriberID)
-		t.row("pending", fmt.Sprint(st.Pending))
-		t.maybe("oldest pending", when(st.OldestPendingAt, now))
-		t.row("waiting", fmt.Sprintf("%d fresh, %d retry, %d redrive", st.Waiting.Fresh, st.Waiting.Retry, st.Waiting.Redrive))
-		t.row("in flight", fmt.Sprint(st.InFlight))
-		t.row("dead letters", fmt.Sprint(st.DeadLetters))
-		if st.LatencyMS > 0 {
-			t.row("latency", fmt.Sprintf("%dms", st.LatencyMS))
-		}
-		for _, h := range st.Holds {
-			t.row("hold "+string(h.Reason), h.Note)
-		}
-	})
+	return s.show(func(t *table) { statsRows(t, st, now) })
+}
+
+func statsRows(t *table, st client.SubscriberStats, now time.Time) {
+	t.row("subscriber", st.SubscriberID)
+	t.row("pending", fmt.Sprint(st.Pending))
+	t.maybe("oldest pending", when(st.OldestPendingAt, now))
+	t.row("waiting", fmt.Sprintf("%d fresh, %d retry, %d redrive", st.Waiting.Fresh, st.Waiting.Retry, st.Waiting.Redrive))
+	t.row("in flight", fmt.Sprint(st.InFlight))
+	t.row("delivered", fmt.Sprintf("%d since it was registered", st.Delivered))
+	t.row("dead letters", fmt.Sprint(st.DeadLetters))
+	if st.LatencyMS > 0 {
+		t.row("latency", fmt.Sprintf("%dms", st.LatencyMS))
+	}
+	for _, h := range st.Holds {
+		t.row("hold "+string(h.Reason), h.Note)
+	}
 }

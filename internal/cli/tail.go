@@ -16,6 +16,13 @@ type tailCmd struct {
 	Interval time.Duration `default:"1s" help:"How often to look, from 100ms."`
 }
 
+// Help says what it cannot show.
+func (*tailCmd) Help() string {
+	return "It looks again and again, and shows what has changed. What comes and goes between two looks is not seen: " +
+		"a delivery that succeeds at its first attempt has often come and gone. There is no list of what was delivered; " +
+		"fanout subscribers stats counts it. Of more than 1000 that wait the first are followed alone."
+}
+
 // Bounds of one look: a backlog is not read through every second.
 const (
 	tailPages = 5   // of 200, of pending ones and of dead letters
