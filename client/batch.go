@@ -16,7 +16,10 @@ const (
 	maxBatchBytes  = 8 << 20
 )
 
-var errNotJSON = errors.New("not JSON")
+var (
+	errNotJSON = errors.New("not JSON")
+	errNotUTF8 = errors.New("not UTF-8")
+)
 
 // BatchResult is what became of the events of a PostBatch.
 type BatchResult struct {
@@ -45,7 +48,8 @@ type BatchItem struct {
 // for now are sent again as a Post would be, by their ids.
 //
 // A refused event is no error: see its Problem. The error is for events whose fate is
-// not known: their Status is 0 or that of a passing trouble. To try again later, post
+// not known: their Status is 0 or that of a passing trouble (if no event found the
+// service at work, all of them are 0). To try again later, post
 // those with the ID that their result has. The rest of the result is good all the
 // same.
 func (c *Client) PostBatch(ctx context.Context, events []Event) (BatchResult, error) {

@@ -3,11 +3,12 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"unicode/utf8"
 )
 
 // PostBatchRaw posts events that are JSON already, as PostBatch does, each byte for
 // byte: one that was posted by other means is then known by its id. One that is no
-// JSON, or an object without an id, is refused here as the server would refuse it; all
+// JSON or not UTF-8, or an object without an id, is refused here as the server would refuse it; all
 // else is the server's to judge.
 func (c *Client) PostBatchRaw(ctx context.Context, events []json.RawMessage) (BatchResult, error) {
 	b := batch{results: make([]BatchItem, len(events)), bodies: make([][]byte, len(events))}
@@ -28,6 +29,9 @@ func (c *Client) PostBatchRaw(ctx context.Context, events []json.RawMessage) (Ba
 
 // idOf finds the id of an event that is JSON; "" of one that the server will refuse.
 func idOf(body json.RawMessage) (id string, bad *Problem) {
+	if !utf8.Valid(body) { // it would have the server refuse the whole request
+		return "", invalid("", notUTF8)
+	}
 	if !json.Valid(body) {
 		return "", invalid("", "is not JSON")
 	}

@@ -26,8 +26,9 @@ func TestBatchRawIsByteForByte(t *testing.T) {
 	})
 	r, err := fast(t, f.URL).PostBatchRaw(t.Context(), []json.RawMessage{
 		json.RawMessage(`{"type":"a.b"}`), json.RawMessage(odd), json.RawMessage(`not JSON`), json.RawMessage(`{"id":7}`),
+		json.RawMessage("{\"id\":\"b\",\"data\":\"\xff\"}"), // alone it would spoil the request
 	})
-	if err != nil || r.Accepted != 1 || r.Refused != 3 {
+	if err != nil || r.Accepted != 1 || r.Refused != 4 {
 		t.Fatalf("%v, %+v", err, r)
 	}
 	if len(got) != 2 || string(got[0]) != odd || string(got[1]) != `{"id":7}` {
@@ -35,6 +36,9 @@ func TestBatchRawIsByteForByte(t *testing.T) {
 	}
 	if p := r.Results[0].Problem; p == nil || p.Errors[0].Pointer != "/id" {
 		t.Errorf("without an id: %+v", r.Results[0])
+	}
+	if p := r.Results[4].Problem; p == nil || p.Errors[0].Detail != notUTF8 {
+		t.Errorf("not UTF-8: %+v", r.Results[4])
 	}
 	if r.Results[1].ID != "a" || r.Results[3].Index != 3 || r.Results[3].Problem.Errors[0].Pointer != "/id" {
 		t.Errorf("%+v", r.Results)

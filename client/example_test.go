@@ -71,6 +71,32 @@ func ExampleClient_Post_errors() {
 	// /type must be dotted words of a-z 0-9 _ -
 }
 
+func ExampleClient_PostRaw() {
+	ctx := context.Background()
+	c, err := client.New(exampleServer(), "fok_...")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer c.Close()
+
+	// As it came from a queue or a file: it is sent byte for byte, and must have an id.
+	line := []byte(`{"id":"evt_dhl_00340434161094042557_delivered","type":"shipment.delivered","shipment_id":"shp_8842017",` +
+		`"occurred_at":"2026-11-30T14:03:22+01:00","data":{"weight_kg":1.840}}`)
+	receipt, err := c.PostRaw(ctx, line)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(receipt.ID, "goes to", receipt.Deliveries)
+
+	_, err = c.PostRaw(ctx, []byte(`{"type":"shipment.delivered"}`))
+	fmt.Println(errors.Is(err, client.ErrInvalid), err)
+	// Output:
+	// evt_dhl_00340434161094042557_delivered goes to 3
+	// true 422 invalid_request: The event was not sent; /id is not set: without it a second attempt would be a second event
+}
+
 func ExampleClient_PostBatch() {
 	ctx := context.Background()
 	c, err := client.New(exampleServer(), "fok_...")

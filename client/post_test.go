@@ -141,6 +141,18 @@ func TestPostIsCheckedHere(t *testing.T) {
 		"/occurred_at ": func(e *Event) { e.OccurredAt = time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC) },
 		"/data":         func(e *Event) { e.Data = json.RawMessage(`{`) },
 		"/data ":        func(e *Event) { e.Data = make(chan int) },
+		// encoding/json would send another moment, and other text.
+		"  /occurred_at":      func(e *Event) { e.OccurredAt = time.Date(1890, 1, 1, 0, 0, 0, 0, time.FixedZone("LMT", 53*60+28)) },
+		"/id":                 func(e *Event) { e.ID = "\xff" },
+		"/type":               func(e *Event) { e.Type = "a.\xe9" },
+		"/shipment_id":        func(e *Event) { e.ShipmentID = "M\xfcller" },
+		"/attributes":         func(e *Event) { e.Attributes = map[string]string{"\xff": "v"} },
+		"/attributes/a~1b~0c": func(e *Event) { e.Attributes = map[string]string{"a/b~c": "\xff"} },
+		"  /data":             func(e *Event) { e.Data = json.RawMessage("\"\xff\"") },
+		"   /data":            func(e *Event) { e.Data = "M\xfcller" },
+		"    /data":           func(e *Event) { e.Data = map[string]any{"\xff": 1} },
+		"     /data":          func(e *Event) { e.Data = struct{ Names []string }{[]string{"\ufffd", "\xc3"}} },
+		"      /data":         func(e *Event) { e.Data = map[string]any{"raw": json.RawMessage("\"\xff\"")} },
 	} {
 		e := event("e1")
 		change(&e)
@@ -150,6 +162,10 @@ func TestPostIsCheckedHere(t *testing.T) {
 			t.Errorf("%s: %v", pointer, err)
 		}
 	}
+	if r, err := c.PostBatch(t.Context(), []Event{{ID: "e1", Type: "a.b", ShipmentID: "s", OccurredAt: time.Now(), Data: "M\xfcller"}}); err != nil ||
+		r.Refused != 1 || r.Results[0].Problem.Errors[0].Pointer != "/data" {
+		t.Errorf("in a batch: %+v, %v", r, err)
+	}
 	if n := len(f.requests()); n != 0 {
 		t.Errorf("%d were sent", n)
 	}
@@ -157,6 +173,44 @@ func TestPostIsCheckedHere(t *testing.T) {
 	e.Data = map[string]any{"html": "<b>&", "n": 1}
 	if _, err := c.Post(t.Context(), e); err != nil || !strings.HasSuffix(f.requests()[0].body, `"data":{"html":"<b>&","n":1}}`) {
 		t.Errorf("%v, posted %s", err, f.requests()[0].body)
+	}
+}
+
+// The replacement character itself is text like any other, and so is an escape for it in
+// JSON of the caller's own.
+func TestReplacementCharacterIsText(t *testing.T) {
+	t.Parallel()
+	f := serve(t, accept(false))
+	c := fast(t, f.URL)
+	for i, tt := range []struct {
+		data any
+		want string
+	}{
+		{"\ufffd", `"` + "\ufffd" + `"`},
+		{`\ufffd`, `"\\ufffd"`},
+		{map[string]any{"a": json.RawMessage(`"\ufffd"`)}, `{"a":"\ufffd"}`},
+		{json.RawMessage(`"\ufffd"`), `"\ufffd"`},
+	} {
+		e := event("e1")
+		e.Data = tt.data
+		if _, err := c.Post(t.Context(), e); err != nil || !strings.HasSuffix(f.requests()[i].body, `"data":`+tt.want+`}`) {
+			t.Errorf("%#v: %v, posted %s", tt.data, err, f.requests()[i].body)
+		}
+	}
+}
+
+// What is wrong with all of the body is said without a pointer.
+func TestProblemWithoutPointer(t *testing.T) {
+	t.Parallel()
+	f := serve(t, accept(false))
+	for raw, want := range map[string]string{
+		"nonsense":          "invalid_request: The event was not sent; it is not the JSON of an event",
+		"{\"id\":\"\xff\"}": "invalid_request: The event was not sent; it is not valid UTF-8, which JSON must be: decode it from what it is first",
+	} {
+		_, err := fast(t, f.URL).PostRaw(t.Context(), json.RawMessage(raw))
+		if p, is := errors.AsType[*Problem](err); !is || strings.TrimPrefix(p.Error(), "422 ") != want {
+			t.Errorf("%q: %v", raw, err)
+		}
 	}
 }
 

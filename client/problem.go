@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ func (p *Problem) Error() string {
 	}
 	fmt.Fprintf(&b, "%s: %s", p.Code, strings.TrimSuffix(p.Detail, "."))
 	for _, e := range p.Errors {
-		fmt.Fprintf(&b, "; %s%s %s", e.Pointer, e.Parameter, e.Detail)
+		fmt.Fprintf(&b, "; %s %s", cmp.Or(e.Pointer, e.Parameter, "it"), e.Detail) // "" is all of it
 	}
 	if p.RequestID != "" {
 		fmt.Fprintf(&b, " (request %s)", p.RequestID)
