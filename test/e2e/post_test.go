@@ -195,7 +195,7 @@ func TestDataArrivesByteForByte(t *testing.T) {
 		`[1.0,1.50,1e0,1E+2,0.1000000000000000055511151231257827,1e400,-0.0]`,
 		`"<script>&\u003cb\u003e \/ \u00e9 é \ud83d\ude00 😀 \u2028"`,
 		"\"\u2028\u2029\u007f\"",
-		`"\ud800 alone"`,
+		`"\\ud800 is no escape"`,
 		`"\u0000\b\f\n\r\t\"\\"`,
 		"{ \"a\" :\t[ 1 , 2\r\n ]\n, \"b\":{ } ,\"\":[ ]}",
 		`{"":"","a.b":null,"__proto__":{},"type":"x","data":{"data":1}}`,
