@@ -152,10 +152,11 @@ func (p Policy) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Warnings says what is allowed and yet hardly meant.
+// Warnings says what is allowed and yet hardly meant. Of a backoff_cap that is the
+// default nothing is said: nobody chose it, and that it is not reached does no harm.
 func (p Policy) Warnings() []string {
 	var w []string
-	if p.MaxAttempts > 1 && Window(p, p.MaxAttempts-1) < time.Duration(p.BackoffCap) {
+	if p.MaxAttempts > 1 && p.BackoffCap != DefaultPolicy().BackoffCap && Window(p, p.MaxAttempts-1) < time.Duration(p.BackoffCap) {
 		w = append(w, fmt.Sprintf("backoff_cap %s is never reached: the widest window of %d attempts is %s",
 			time.Duration(p.BackoffCap), p.MaxAttempts, Window(p, p.MaxAttempts-1)))
 	}

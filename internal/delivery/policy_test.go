@@ -182,9 +182,11 @@ func TestPolicyWarnings(t *testing.T) {
 		change func(*Policy)
 		want   int
 	}{
-		"cap beyond reach":     {func(p *Policy) { p.MaxAttempts = 3; p.BreakerFailures = 2 }, 1},
-		"cap reached at last":  {func(p *Policy) { p.MaxAttempts = 12 }, 0},
-		"cap missed by one":    {func(p *Policy) { p.MaxAttempts = 11 }, 1},
+		"cap beyond reach":     {func(p *Policy) { p.MaxAttempts, p.BreakerFailures, p.BackoffCap = 3, 2, 2*p.BackoffCap }, 1},
+		"cap reached at last":  {func(p *Policy) { p.MaxAttempts, p.BackoffCap = 12, p.BackoffCap-1 }, 0},
+		"cap missed by one":    {func(p *Policy) { p.MaxAttempts, p.BackoffCap = 11, p.BackoffCap-1 }, 1},
+		"cap of the default":   {func(p *Policy) { p.MaxAttempts, p.BreakerFailures = 3, 2 }, 0},
+		"loses deliveries":     {func(p *Policy) { p.MaxAge = p.RetryAfterCap }, 1},
 		"no retry, no backoff": {func(p *Policy) { p.MaxAttempts = 1 }, 0},
 	} {
 		if w := with(c.change).Warnings(); len(w) != c.want {
