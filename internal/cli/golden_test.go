@@ -156,6 +156,9 @@ func explained() map[string]facts {
 			f.delivery.Attempts, f.delivery.LastOutcome, f.delivery.LastStatus = 3, "delivered", 200
 		}),
 		"cancelled": with(ended(client.Cancelled), nil),
+		"cancelled-while-out": with(ended(client.Cancelled), func(f *facts) {
+			f.delivery.Attempts, f.delivery.LastAttemptAt = 3, before(16*time.Second)
+		}),
 		"exhausted": with(ended(client.Dead), func(f *facts) { f.reason = "exhausted" }),
 		"expired": with(ended(client.Dead), func(f *facts) {
 			f.reason = "expired"

@@ -105,6 +105,11 @@ func (f facts) attempts(now time.Time) (said []string) {
 	if d.State == client.Delivered || d.State == client.Leased {
 		failed--
 	}
+	// A request that was out at the cancel is charged, and its worker's word comes too late.
+	out := d.State == client.Cancelled && d.Attempts > 0 && (len(d.Evidence) == 0 || d.Evidence[len(d.Evidence)-1].Attempt < d.Attempts)
+	if out {
+		failed--
+	}
 	if n := failed - len(d.Evidence); n > 0 {
 		said = append(said, fmt.Sprintf("- Of %s that failed the evidence is not kept.", count(n, "earlier attempt", "earlier attempts")))
 	}
@@ -126,6 +131,9 @@ func (f facts) attempts(now time.Time) (said []string) {
 			line += fmt.Sprintf(" It said: %q.", oneLine(a.Excerpt, 200))
 		}
 		said = append(said, line)
+	}
+	if out {
+		said = append(said, fmt.Sprintf("- Attempt %d, %s: its request was out when the delivery was cancelled, and what came of it is not recorded. The endpoint may have taken it.", d.Attempts, when(d.LastAttemptAt, now)))
 	}
 	// A success after a failure is among the evidence.
 	told := slices.ContainsFunc(d.Evidence, func(a client.Attempt) bool {
