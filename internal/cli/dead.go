@@ -44,9 +44,16 @@ type deadLs struct {
 
 // Run lists dead letters.
 func (l *deadLs) Run(ctx context.Context, s *session) error {
-	return list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.DeadLetter], error) {
-		return c.ListDeadLetters(ctx, l.filter(), p)
+	some := false
+	err := list(ctx, s, l.listing, func(ctx context.Context, c *client.Client, p client.Page) (client.List[client.DeadLetter], error) {
+		page, err := c.ListDeadLetters(ctx, l.filter(), p)
+		some = some || len(page.Data) > 0
+		return page, err //nolint:wrapcheck // the client's own
 	}, func(t *table, all []client.DeadLetter) { deadTable(t, all, time.Now()) })
+	if err == nil && !some {
+		l.nothingMatches(ctx, s)
+	}
+	return err
 }
 
 func deadTable(t *table, all []client.DeadLetter, now time.Time) {
@@ -86,7 +93,9 @@ func (l *deadShow) Run(ctx context.Context, s *session) error {
 	default:
 		s.sayf("\nThe policy and the headers of its attempts are not kept: it ended (%s) without one.", clean(d.Reason))
 	}
-	if d.Payload.Content != "" {
+	if d.Payload.Content == "" {
+		s.sayf("\nIts payload is not kept any more: there is nothing left to send, and a redrive of it would fail.")
+	} else {
 		s.sayf("\npayload (%s, %s):\n%s", count(d.Payload.Length, "byte", "bytes"), d.Payload.Encoding, clean(d.Payload.Content))
 	}
 	return nil
@@ -157,29 +166,69 @@ func (l *deadDiscard) Run(ctx context.Context, s *session) error {
 	if err := s.confirm(ctx, l.Yes, question); err != nil {
 		return err
 	}
-	var all client.Discarded
-	for ids := range slices.Chunk(texts(l.IDs), discardMost) {
-		d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Discarded, error) {
-			return c.DiscardDeadLetters(ctx, ids, s.Reason)
-		})
-		if err != nil {
-			return err
-		}
-		all.Discarded += d.Discarded
-		all.Results = append(all.Results, d.Results...)
+	all, err := l.discard(ctx, s)
+	if err != nil && len(all.Results) == 0 {
+		return err
 	}
 	if s.json() {
 		b, err := json.Marshal(all)
 		if err != nil {
 			return fmt.Errorf("write what became of them: %w", err)
 		}
-		return s.document(b)
+		if err := s.document(b); err != nil {
+			return err
+		}
+	} else {
+		has := holders(ctx, s, all)
+		s.table(func(t *table) { discardTable(t, all, has) })
 	}
-	s.table(func(t *table) { discardTable(t, all) })
-	return nil
+	if left := len(all.Results) - all.Discarded; err == nil && left > 0 {
+		return &failedError{fmt.Sprintf("%d of %s not discarded", left, count(len(all.Results), "was", "were"))}
+	}
+	return err
 }
 
-func discardTable(t *table, d client.Discarded) {
+// discard asks for as many at once as the server takes. What was done before an error is
+// returned with it: it cannot be found out again, as what is discarded has left nothing.
+func (l *deadDiscard) discard(ctx context.Context, s *session) (all client.Discarded, err error) {
+	for ids := range slices.Chunk(texts(l.IDs), discardMost) {
+		d, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Discarded, error) {
+			return c.DiscardDeadLetters(ctx, ids, s.Reason)
+		})
+		if err != nil {
+			return all, s.doubted(err, "Discard them again to see: those that were discarded are then not there.")
+		}
+		all.Discarded += d.Discarded
+		all.Results = append(all.Results, d.Results...)
+	}
+	return all, nil
+}
+
+// mostHolders bounds for how many it is asked which redrive has them: each is a call.
+const mostHolders = 20
+
+// holders are the redrives that have what they kept from being discarded, by delivery,
+// as far as can be seen.
+func holders(ctx context.Context, s *session, all client.Discarded) map[string]string {
+	has := map[string]string{}
+	asked := 0
+	for _, r := range all.Results {
+		if r.Result != "in_redrive" || asked == mostHolders {
+			continue
+		}
+		asked++
+		l, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.DeadLetterEvidence, error) {
+			return c.GetDeadLetter(ctx, r.ID)
+		})
+		if err != nil && !errors.Is(err, client.ErrNotFound) { // no more of what is only an addition
+			return has
+		}
+		has[r.ID] = l.RedriveID
+	}
+	return has
+}
+
+func discardTable(t *table, d client.Discarded, has map[string]string) {
 	said := map[string]string{
 		"in_redrive": "left: a redrive has it", "not_dead": "left: it is no dead letter", "missing": "is not there",
 	}
@@ -188,6 +237,9 @@ func discardTable(t *table, d client.Discarded) {
 		text := r.Result
 		if words, known := said[r.Result]; known {
 			text = words
+		}
+		if id := has[r.ID]; id != "" {
+			text = "left: redrive " + id + " has it"
 		}
 		t.row(r.ID, text)
 	}

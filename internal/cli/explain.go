@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,8 +24,15 @@ type facts struct {
 	event      *client.StoredEvent
 	// reason of a dead one; "" if it was not found.
 	reason string
-	// unseen says why the subscriber is nil.
-	unseen string
+	// unseen says why the subscriber is nil, lost why the event is.
+	unseen, lost string
+	// redriveID is that of the redrive that has a dead one; "" if none has it, or if that
+	// could not be asked (untold). redrive is nil too if the key may not see it.
+	redriveID string
+	untold    bool
+	redrive   *client.Redrive
+	// role of the key, so that nobody is sent to what is refused to them; "" if unknown.
+	role client.Role
 }
 
 // Run explains a delivery.
@@ -48,7 +56,9 @@ func (l *explainCmd) Run(ctx context.Context, s *session) error {
 	return nil
 }
 
-// gather reads all that an explanation needs, and keeps the answers for -o json.
+// gather reads all that an explanation needs, and keeps the answers for -o json. Only
+// the delivery itself must be there: the event's record is forgotten weeks before a dead
+// letter is, and what tells why must not fail over what is no more.
 func gather(ctx context.Context, s *session, id string) (facts, map[string]any, error) {
 	raw := map[string]any{}
 	d, err := getDelivery(ctx, s, id)
@@ -60,57 +70,68 @@ func gather(ctx context.Context, s *session, id string) (facts, map[string]any, 
 	sub, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.Subscriber, error) {
 		return c.GetSubscriber(ctx, d.SubscriberID)
 	})
-	switch {
-	case err == nil:
-		f.subscriber, raw["subscriber"] = &sub, s.answer.raw()
-	case errors.Is(err, client.ErrNotFound):
-		f.unseen = "has been deleted"
-	case errors.Is(err, client.ErrForbidden):
-		f.unseen = "may not be seen with your key"
-	default:
+	if f.unseen, err = absence(err, "has been deleted"); err != nil {
 		return f, nil, err
+	}
+	if f.unseen == "" {
+		f.subscriber, raw["subscriber"] = &sub, s.answer.raw()
 	}
 	e, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.StoredEvent, error) {
 		return c.GetEvent(ctx, d.EventID)
 	})
-	switch {
-	case err == nil:
-		f.event, raw["event"] = &e, s.answer.raw()
-	case !errors.Is(err, client.ErrNotFound) && !errors.Is(err, client.ErrForbidden):
+	if f.lost, err = absence(err, "is kept no more"); err != nil {
 		return f, nil, err
 	}
-	if f.reason = d.Reason; f.reason != "" {
-		raw["reason"] = f.reason
-	} else if d.State == client.Dead { // of an older server
-		f.reason, err = deathOf(ctx, s, d)
-		raw["reason"] = f.reason
+	if f.lost == "" {
+		f.event, raw["event"] = &e, s.answer.raw()
+	}
+	if d.State == client.Dead {
+		err = f.gatherDead(ctx, s, raw)
+	}
+	if err == nil {
+		f.role = s.role(ctx)
 	}
 	return f, raw, err
 }
 
-// reasonPages bounds the search for a dead letter's reason: it stands in the list alone.
-const reasonPages = 10
+// unseenByKey is why something is not shown that the key's role may not see.
+const unseenByKey = "may not be seen with your key"
 
-func deathOf(ctx context.Context, s *session, d client.Delivery) (string, error) {
-	p := client.Page{Limit: maxPage}
-	for range reasonPages {
-		page, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.List[client.DeadLetter], error) {
-			return c.ListDeadLetters(ctx, client.DeadLetterFilter{SubscriberID: d.SubscriberID}, p)
-		})
-		if errors.Is(err, client.ErrForbidden) || errors.Is(err, client.ErrNotFound) {
-			return "", nil
-		}
-		if err != nil {
-			return "", err
-		}
-		for _, l := range page.Data {
-			if l.Delivery.ID == d.ID {
-				return l.Reason, nil
-			}
-		}
-		if p.Cursor = page.NextCursor; p.Cursor == "" {
-			break
-		}
+// absence says why something is not shown, "" if it is; any other error stays one.
+func absence(err error, gone string) (string, error) {
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		return gone, nil
+	case errors.Is(err, client.ErrForbidden):
+		return unseenByKey, nil
 	}
-	return "", nil
+	return "", err
+}
+
+// gatherDead reads what there is of a dead letter alone: why it died, and the redrive
+// that has it.
+func (f *facts) gatherDead(ctx context.Context, s *session, raw map[string]any) error {
+	id := f.delivery.ID
+	l, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.DeadLetterEvidence, error) {
+		return c.GetDeadLetter(ctx, id)
+	})
+	missing, err := absence(err, "is no dead letter any more")
+	if err != nil {
+		return err
+	}
+	f.reason, f.redriveID, f.untold = cmp.Or(f.delivery.Reason, l.Reason), l.RedriveID, missing != ""
+	if f.event == nil && l.Event.Type != "" { // the payload outlives the event's record
+		f.event = &client.StoredEvent{ID: l.Event.ID, Type: l.Event.Type, ShipmentID: l.Event.ShipmentID}
+	}
+	raw["reason"] = f.reason
+	if f.redriveID == "" {
+		return nil
+	}
+	raw["redrive_id"] = f.redriveID
+	r, err := getRedrive(ctx, s, f.redriveID)
+	missing, err = absence(err, "is kept no more")
+	if err == nil && missing == "" {
+		f.redrive, raw["redrive"] = &r, s.answer.raw()
+	}
+	return err
 }

@@ -19,12 +19,43 @@ func (f facts) next(now time.Time) []string {
 	case client.Cancelled:
 		return []string{"Nothing: it is not sent any more."}
 	case client.Dead:
-		return []string{"Nothing by itself: a dead letter is sent again only if an operator redrives it. Its payload and its attempts are kept for 30 days after its end."}
+		return []string{f.again() + " Its payload and its attempts are kept for 30 days after its end."}
 	case client.Leased:
 		return append(append(f.lease(now), f.holds(now)...), f.end(now))
 	default: // scheduled
 		said := append(f.holds(now), f.due(now)...)
 		return append(said, f.end(now))
+	}
+}
+
+// again says what sends a dead letter again: the redrive that has it, or nothing yet.
+func (f facts) again() string {
+	const kept = "Nothing by itself: a dead letter is sent again only if an operator redrives it"
+	r := f.redrive
+	switch {
+	case f.untold:
+		return kept + ", unless a redrive that is under way has it: " + withRole(f.role, "redrive ls", "fanout redrive ls lists them") + "."
+	case f.redriveID == "":
+		return kept + "."
+	case r == nil:
+		return fmt.Sprintf("Redrive %s has it, and sends it again when its turn comes.", f.redriveID)
+	}
+	has := "Redrive " + r.ID + " has it, and "
+	switch r.State {
+	case client.RedrivePlanning, client.RedriveCanary:
+		return has + fmt.Sprintf("is at %s: it is sent again as one of the canaries (%d), or after them, when an operator has approved what they did.", r.State, r.Canaries)
+	case client.RedriveAwaiting:
+		return has + "waits for an operator to approve what its canary did: it is sent again after that, when its turn comes."
+	case client.RedriveRunning:
+		line := has + "runs: it is sent again when its turn comes."
+		if r.HeldBack != "" {
+			line += " Nothing is released now: " + strings.TrimSuffix(r.HeldBack, ".") + "."
+		}
+		return line
+	case client.RedrivePaused:
+		return has + fmt.Sprintf("is paused by %s (%s): it is sent again after a resume, when its turn comes.", r.StoppedBy, strings.TrimSuffix(r.Stopped, "."))
+	default: // done or aborted: whatever it has still is about to be let go
+		return has + fmt.Sprintf("is %s: it lets go of it unsent. After that it is sent again only if an operator redrives it anew.", r.State)
 	}
 }
 
@@ -70,6 +101,18 @@ func (f facts) onHold() bool {
 	return f.subscriber != nil && f.subscriber.Status != nil && len(f.subscriber.Status.Holds) > 0
 }
 
+// blind says why it is not known whether the subscriber is on hold; "" if it is known.
+// Nothing may then be foretold as if there were no hold.
+func (f facts) blind() string {
+	switch {
+	case f.subscriber == nil && f.unseen == unseenByKey:
+		return "Whether its subscriber is on hold cannot be seen with your key"
+	case f.subscriber != nil && f.subscriber.Status == nil:
+		return "Whether its subscriber is on hold could not be read"
+	}
+	return ""
+}
+
 // holds are what keeps everything from being sent to the subscriber.
 func (f facts) holds(now time.Time) (said []string) {
 	if !f.onHold() {
@@ -77,10 +120,7 @@ func (f facts) holds(now time.Time) (said []string) {
 	}
 	st := f.subscriber.Status
 	for _, h := range st.Holds {
-		line := fmt.Sprintf("The subscriber is on hold (%s). %s", h.Reason, h.Note)
-		if !h.Until.IsZero() {
-			line += fmt.Sprintf(" That time is %s.", when(h.Until, now))
-		}
+		line := fmt.Sprintf("The subscriber is on hold (%s). %s", h.Reason, h.Note) + thatTime(h, now)
 		switch h.Probe {
 		case "":
 		case f.delivery.ID:
@@ -100,22 +140,29 @@ func (f facts) holds(now time.Time) (said []string) {
 func (f facts) due(now time.Time) []string {
 	d := f.delivery
 	line := "The next attempt is due " + when(d.NextAttemptAt, now)
-	switch {
-	case d.NextAttemptAt.After(now) && f.onHold():
+	later := d.NextAttemptAt.After(now)
+	if now.Sub(d.NextAttemptAt) >= time.Second { // before that it is due now
+		line = "The next attempt was due " + when(d.NextAttemptAt, now)
+	}
+	switch blind := f.blind(); {
+	case later && f.onHold():
 		line += ", and goes only when the hold has ended"
-	case d.NextAttemptAt.After(now):
+	case blind != "" && later:
+		line += ". " + blind + ": if it is, it goes only when the hold has ended"
+	case blind != "":
+		line += ". " + blind + ": if it is, the hold keeps it back, and if not, it goes as soon as a worker has a slot for it"
+	case later:
 	case f.onHold():
 		line += ": it would go now, but for the hold"
+	case f.subscriber == nil: // deleted: nobody sends to it
 	default:
 		line += ": it goes as soon as a worker has a slot for it"
-		if f.subscriber != nil && f.subscriber.Status != nil {
-			st := f.subscriber.Status
-			line += fmt.Sprintf(" and the subscriber has room (%d of at most %s in flight", st.InFlight, count(st.InFlightCap, "request is", "requests are"))
-			if rate := f.subscriber.Policy.RatePerSecond; rate > 0 {
-				line += fmt.Sprintf(", %g a second", rate)
-			}
-			line += ")"
+		st := f.subscriber.Status
+		line += fmt.Sprintf(" and the subscriber has room (%d of at most %s in flight", st.InFlight, count(st.InFlightCap, "request is", "requests are"))
+		if rate := f.subscriber.Policy.RatePerSecond; rate > 0 {
+			line += fmt.Sprintf(", %g a second", rate)
 		}
+		line += ")"
 	}
 	said := []string{line + "."}
 	if why := f.drawn(); why != "" {
@@ -173,7 +220,15 @@ func (f facts) end(now time.Time) string {
 // options are the commands that make sense now.
 func (f facts) options() (said []string) {
 	d := f.delivery
-	add := func(why, command string) { said = append(said, fmt.Sprintf("- %s: %s", why, command)) }
+	var barred []string // what the key may not do, and whose it is
+	add := func(why, command string) {
+		name := commandIn(command)
+		if !may(f.role, name) {
+			barred = append(barred, fmt.Sprintf("- With a key of role %s: %s", either(needs[name].roles), command))
+			return
+		}
+		said = append(said, fmt.Sprintf("- %s: %s", why, command))
+	}
 	if d.State != client.Delivered && d.State != client.Cancelled && f.onHold() {
 		var ends []string
 		for _, h := range f.subscriber.Status.Holds {
@@ -197,6 +252,7 @@ func (f facts) options() (said []string) {
 		add("Give it up", "fanout deliveries cancel "+d.ID+" --reason=...")
 	case client.Dead:
 		add("See all that is kept of its attempts", "fanout dead show "+d.ID)
+		f.redriving(add)
 		if f.subscriber != nil {
 			add("See whether the endpoint is well by now", "fanout subscribers test "+d.SubscriberID)
 		}
@@ -204,8 +260,35 @@ func (f facts) options() (said []string) {
 		add("If the receiver does not find it, look there for the webhook-id", d.ID)
 	default:
 	}
-	if f.event != nil {
+	if f.event != nil && f.lost == "" {
 		add("See the event and its other deliveries", "fanout events show "+d.EventID)
 	}
-	return said
+	return append(said, barred...)
+}
+
+// commandIn finds the name of a command in its line; "" if it is none.
+func commandIn(line string) string {
+	words := strings.Fields(line)
+	if len(words) < 3 || words[0] != "fanout" {
+		return ""
+	}
+	return words[1] + " " + words[2]
+}
+
+// redriving are the commands about the redrive that has a dead letter.
+func (f facts) redriving(add func(why, command string)) {
+	if f.redriveID == "" {
+		return
+	}
+	add("See how that redrive does", "fanout redrive show "+f.redriveID)
+	if f.redrive == nil {
+		return
+	}
+	switch f.redrive.State {
+	case client.RedriveAwaiting:
+		add("If the canary did at the receiver what it should, let the others go", "fanout redrive approve "+f.redriveID+" --effect=...")
+	case client.RedrivePaused:
+		add("If what paused it is mended, go on", "fanout redrive resume "+f.redriveID+" --reason=...")
+	default:
+	}
 }

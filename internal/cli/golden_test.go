@@ -73,7 +73,7 @@ func TestTables(t *testing.T) {
 		"dead-letter": func(tb *table) { deadRows(tb, anEvidence(), noon) },
 		"terms":       func(tb *table) { termRows(tb, *lastTerms(anEvidence().Delivery)) },
 		"discarded": func(tb *table) {
-			discardTable(tb, client.Discarded{Results: []client.DiscardResult{{ID: "dlv_1", Result: "discarded"}, {ID: "dlv_2", Result: "in_redrive"}, {ID: "dlv_3", Result: "missing"}, {ID: "dlv_4", Result: "new"}}})
+			discardTable(tb, client.Discarded{Results: []client.DiscardResult{{ID: "dlv_1", Result: "discarded"}, {ID: "dlv_2", Result: "in_redrive"}, {ID: "dlv_3", Result: "missing"}, {ID: "dlv_4", Result: "new"}, {ID: "dlv_5", Result: "in_redrive"}}}, map[string]string{"dlv_5": "rdv_1"})
 		},
 		"redrives": func(tb *table) {
 			redriveTable(tb, []client.Redrive{aRedrive(client.RedriveRunning), aRedrive(client.RedrivePaused), aRedrive(client.RedriveAwaiting), aRedrive(client.RedriveDone)}, noon)
@@ -150,6 +150,18 @@ func explained() map[string]facts {
 		"leased-sending": with(aDelivery(client.Leased), func(f *facts) { f.delivery.Attempts, f.delivery.LastAttemptAt = 3, before(4*time.Second) }),
 		"leased-late": with(aDelivery(client.Leased), func(f *facts) {
 			f.delivery.Attempts, f.delivery.LeaseLosses, f.delivery.LastAttemptAt = 3, delivery.MaxLeaseLosses, before(26*time.Second)
+		}),
+		"due-unseen": with(drawn(), func(f *facts) {
+			f.subscriber, f.unseen, f.role = nil, unseenByKey, client.RoleProducer
+		}),
+		"moved-unseen": with(drawn(), func(f *facts) {
+			f.subscriber, f.unseen, f.role = nil, unseenByKey, client.RoleProducer
+			f.delivery.NextAttemptAt = noon.Add(time.Hour)
+		}),
+		"due-unread":  with(drawn(), func(f *facts) { f.subscriber.Status = nil }),
+		"due-deleted": with(drawn(), func(f *facts) { f.subscriber, f.unseen = nil, "has been deleted" }),
+		"dead-unseen": with(ended(client.Dead), func(f *facts) {
+			f.subscriber, f.unseen, f.untold, f.role = nil, unseenByKey, true, client.RoleProducer
 		}),
 		"leased-unseen": with(aDelivery(client.Leased), func(f *facts) { f.subscriber, f.unseen = nil, "may not be seen with your key" }),
 		"delivered": with(ended(client.Delivered), func(f *facts) {

@@ -45,8 +45,9 @@ func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
 		r.away() // once a call: what is tried in silence looks hung
 	}
 	r.failing = r.failing || unwell
-	// Any other answer settles this attempt, but not one before it that had none.
-	r.unanswered = r.unanswered || connected.Load() && unwell
+	// A refusal settles this attempt, but not one before it that had no answer. Nor does a
+	// 2xx, until its body is here: it may be cut off.
+	r.unanswered = r.unanswered || connected.Load() && (unwell || resp.StatusCode/100 == 2)
 	if err != nil || resp.StatusCode/100 != 2 {
 		return resp, err //nolint:wrapcheck // a transport adds nothing
 	}

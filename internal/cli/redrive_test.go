@@ -151,7 +151,7 @@ func TestRedriveByHand(t *testing.T) {
 		return good.State == client.RedriveAwaiting
 	})
 	s.ok("redrive", "pause", good.ID, "--reason=lunch")
-	s.ok("redrive", "resume", good.ID)
+	s.ok("redrive", "resume", good.ID, "--reason=after lunch")
 	s.ok("redrive", "approve", good.ID, "--effect=the shop shows it once")
 	r := s.ok("redrive", "watch", good.ID, "--interval=100ms", "-o", "json")
 	if last := strings.Split(strings.TrimSpace(r.out), "\n"); !strings.Contains(last[len(last)-1], `"state":"done"`) {

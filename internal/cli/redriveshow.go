@@ -104,6 +104,9 @@ func rateOf(r client.Redrive) string {
 	return fmt.Sprintf("%s, up to %s", perSecond(r.RatePerSecond), perSecond(r.RateLimit))
 }
 
+// allDead are those that no filter chooses among.
+const allDead = "all dead letters"
+
 // chosen says which dead letters it is made of.
 func chosen(r client.Redrive) string {
 	if r.Filter == nil {
@@ -131,7 +134,7 @@ func chosen(r client.Redrive) string {
 		}
 	}
 	if len(said) == 0 {
-		return "all dead letters"
+		return allDead
 	}
 	return strings.Join(said, ", ")
 }

@@ -29,6 +29,9 @@ func (f facts) what() string {
 	if f.event != nil {
 		event += fmt.Sprintf(" (%s, shipment %s)", f.event.Type, f.event.ShipmentID)
 	}
+	if f.lost != "" {
+		event += ", whose record " + f.lost + ","
+	}
 	switch {
 	case f.subscriber == nil:
 		to += ", which " + f.unseen
