@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"os"
+	"slices"
 
 	"github.com/alecthomas/kong"
 
@@ -29,7 +30,8 @@ type app struct {
 }
 
 func main() {
-	if args := os.Args[1:]; cli.Knows(args) {
+	args := asked(os.Args[1:])
+	if cli.Knows(args) {
 		os.Exit(cli.Run(context.Background(), args, os.Stdin, os.Stdout, os.Stderr))
 	}
 	var c app
@@ -38,12 +40,20 @@ func main() {
 			"To see it work: fanout dev\n\n"+
 			"Exit codes: 0 done, 1 failed, 2 not understood, 3 the service is away or unwell.", "127.0.0.1:8080"),
 		kong.Name("fanout"), cli.Readers())...)
-	kctx, err := k.Parse(os.Args[1:])
+	kctx, err := k.Parse(args)
 	if err != nil {
 		os.Exit(cli.Misread(os.Stderr, err))
 	}
 	kctx.BindTo(context.Background(), (*context.Context)(nil))
 	kctx.FatalIfErrorf(kctx.Run())
+}
+
+// asked is the command line, with `fanout help COMMAND` as `fanout COMMAND --help`.
+func asked(args []string) []string {
+	if len(args) > 0 && args[0] == "help" {
+		return append(slices.Clone(args[1:]), "--help")
+	}
+	return args
 }
 
 type serveCmd struct {

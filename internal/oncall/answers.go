@@ -74,8 +74,8 @@ func (f facts) concentrated() Answer {
 	var a Answer
 	switch {
 	case f.widespread():
-		a = answer(AskConcentrated, No, "Failures are spread: %s attempts of the last minute fail, of %s subscribers or more.",
-			percent(fl.Failures, fl.Attempts), number(int64(fl.FailingTotal)))
+		a = answer(AskConcentrated, No, "Failures are spread: %s attempts of the last minute fail, of %s or more.",
+			percent(fl.Failures, fl.Attempts), counted(int64(fl.FailingTotal), "subscriber", "subscribers"))
 	case fl.Failures >= fewFailures && fl.failShare() >= failShare && f.top() >= topShare:
 		n := min(topFew, len(fl.Failing))
 		first := fl.Failing[0]
@@ -83,13 +83,13 @@ func (f facts) concentrated() Answer {
 			percentOf(f.top()), counted(int64(n), "subscriber", "subscribers"), classText(first.Class), first.Outcome, stampOf(first.Since).Clock)
 	case len(broken) > 0:
 		first := broken[0]
-		a = answer(AskConcentrated, Yes, "%s failing, and held by the breaker: %s deliveries wait for the first of them, since %s UTC.",
-			counted(int64(len(broken)), "subscriber is", "subscribers are"), number(first.Pending), stampOf(first.Since).Clock)
+		a = answer(AskConcentrated, Yes, "%s failing, and held by the breaker: %s for the first of them, since %s UTC.",
+			counted(int64(len(broken)), "subscriber is", "subscribers are"), counted(first.Pending, "delivery waits", "deliveries wait"), stampOf(first.Since).Clock)
 	case fl.Failures >= fewFailures:
-		a = answer(AskConcentrated, No, "%s of %s attempts of the last minute failed, of %s or more: nobody stands out.",
-			number(fl.Failures), number(fl.Attempts), counted(int64(fl.FailingTotal), "subscriber", "subscribers"))
+		a = answer(AskConcentrated, No, "%s of %s of the last minute failed, of %s or more: nobody stands out.",
+			number(fl.Failures), counted(fl.Attempts, "attempt", "attempts"), counted(int64(fl.FailingTotal), "subscriber", "subscribers"))
 	default:
-		a = answer(AskConcentrated, No, "%s of %s attempts of the last minute failed.", number(fl.Failures), number(fl.Attempts))
+		a = answer(AskConcentrated, No, "%s of %s of the last minute failed.", number(fl.Failures), counted(fl.Attempts, "attempt", "attempts"))
 	}
 	for _, r := range fl.Recent[:min(5, len(fl.Recent))] {
 		a.showf("%s: %s %s", classText(r.Class), number(r.Count), r.Outcome)
@@ -214,9 +214,9 @@ func (f facts) retries() Answer {
 	case full && waits && f.staleRetry:
 		a = answer(AskRetries, Yes, "Retries use %d of the %d slots that they may have, and more wait.", inRetry, fl.RetryLimit)
 	case perMinute > 0 && float64(sent) > perMinute && minute <= 1:
-		a = answer(AskRetries, Yes, "%s retries fall due in a minute, where the slots carry %s.", number(sent), number(int64(perMinute)))
+		a = answer(AskRetries, Yes, "%s due in a minute, where the slots carry %s.", counted(sent, "retry falls", "retries fall"), number(int64(perMinute)))
 	case perMinute > 0 && float64(sent) > perMinute:
-		a = answer(AskRetries, Watch, "In %d minutes %s retries fall due, where the slots carry %s a minute.", minute, number(sent), number(int64(perMinute)))
+		a = answer(AskRetries, Watch, "In %s %s due, where the slots carry %s a minute.", counted(int64(minute), "minute", "minutes"), counted(sent, "retry falls", "retries fall"), number(int64(perMinute)))
 	case part >= retryShare && fl.busy() >= fullShare && waits:
 		a = answer(AskRetries, Yes, "Retries use %s of the slots in use.", percentOf(part))
 	default:
@@ -229,7 +229,7 @@ func (f facts) retries() Answer {
 	a.showf("%s fall due in the next %d minutes, at most %s in one; %s of them may wait for a hold to end",
 		counted(total, "retry", "retries"), releaseMinutes, number(peak), number(min(total, f.s.Held)))
 	if perMinute > 0 {
-		a.showf("the slots carry %s retries a minute, of %s attempts", number(int64(perMinute)), number(int64(60*fl.Capacity)))
+		a.showf("the slots carry %s a minute, of %s", counted(int64(perMinute), "retry", "retries"), counted(int64(60*fl.Capacity), "attempt", "attempts"))
 	}
 	a.showf("retries use %s of the slots in use, and may have %d of %d", percentOf(part), fl.RetryLimit, fl.Slots)
 	return a

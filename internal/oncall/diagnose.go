@@ -193,8 +193,8 @@ func (f facts) sentence(d Diagnosis, a [4]Answer) string {
 		return fmt.Sprintf("No dispatcher reports, and the oldest eligible delivery has waited %s (%s, %s lane).",
 			ageText(f.v.Worst.Age), classText(f.v.Worst.Class), f.v.Worst.Lane)
 	case WidespreadFailures:
-		return fmt.Sprintf("%s of all attempts of the last minute fail, of %s subscribers or more: look at what they share, which is us (DNS, egress, a rollout).",
-			percent(f.s.Fleet.Failures, f.s.Fleet.Attempts), number(int64(f.s.Fleet.FailingTotal)))
+		return fmt.Sprintf("%s of all attempts of the last minute fail, of %s or more: look at what they share, which is us (DNS, egress, a rollout).",
+			percent(f.s.Fleet.Failures, f.s.Fleet.Attempts), counted(int64(f.s.Fleet.FailingTotal), "subscriber", "subscribers"))
 	case ConcentratedOutage:
 		return a[1].Sentence + f.consequence()
 	case RetryPressure:
@@ -236,7 +236,7 @@ func (f facts) gapText() string {
 		}
 	}
 	if n := f.s.LateEvents; n > 0 && f.s.Gaps[schedule.GapLate] == 0 {
-		parts = append(parts, number(n)+" events were not expanded in time")
+		parts = append(parts, counted(n, "event was", "events were")+" not expanded in time")
 	}
 	return "What was accepted and what became of it do not add up: " + strings.Join(parts, "; ") + "."
 }

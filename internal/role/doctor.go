@@ -199,7 +199,7 @@ func (d *doctor) contents(x schedule.Examination) {
 		d.sayf("data", Bad, fmt.Sprintf("set --redis-partitions=%d for every process", x.Partitions),
 			"it has %d partitions, and --redis-partitions is %d", x.Partitions, d.cfg.Redis.Partitions)
 	default:
-		d.sayf("data", Fine, "", "schema %d, %d partitions, %d subscribers, %d deliveries pending", x.Schema, x.Partitions, x.Subscribers, x.Ledger.Pending)
+		d.sayf("data", Fine, "", "schema %d, %d partitions, subscribers: %d, deliveries pending: %d", x.Schema, x.Partitions, x.Subscribers, x.Ledger.Pending)
 	}
 	if x.Ledger.Balanced() {
 		d.sayf("ledger", Fine, "", "%d accepted, and all accounted for", x.Ledger.Accepted)
