@@ -86,7 +86,7 @@ func gather(ctx context.Context, s *session, id string) (facts, map[string]any, 
 		f.event, raw["event"] = &e, s.answer.raw()
 	}
 	if d.State == client.Dead {
-		err = f.gatherDead(ctx, s, raw)
+		err = gatherDead(ctx, s, &f, raw)
 	}
 	if err == nil {
 		f.role = s.role(ctx)
@@ -110,7 +110,7 @@ func absence(err error, gone string) (string, error) {
 
 // gatherDead reads what there is of a dead letter alone: why it died, and the redrive
 // that has it.
-func (f *facts) gatherDead(ctx context.Context, s *session, raw map[string]any) error {
+func gatherDead(ctx context.Context, s *session, f *facts, raw map[string]any) error {
 	id := f.delivery.ID
 	l, err := ask(ctx, s, func(ctx context.Context, c *client.Client) (client.DeadLetterEvidence, error) {
 		return c.GetDeadLetter(ctx, id)
