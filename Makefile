@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale oncall-drill soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short observe test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale oncall-drill soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ build: ## static binaries in bin/
 
 # CGO is on because the race detector needs it; what is shipped has it off.
 test: ## all tests, with the race detector, in random order
-	@scripts/need redis-server chromium gcc
+	@scripts/need redis-server chromium gcc promtool
 	CGO_ENABLED=1 go test -race -shuffle=on -timeout 5m ./...
 	cd bench && go test ./...
 
@@ -54,6 +54,10 @@ contract: ## 10,000 random requests drawn from api/openapi.yaml; CONTRACT='-cont
 secrecy: ## secrets of every kind through the shipped binaries, looked for in all that they log, answer, export and store
 	@scripts/need redis-server
 	go test -tags secrecy -count 1 -timeout 10m -v ./test/secrecy
+
+observe: lint-rules ## alert rules and their tests, and both processes' metrics by promtool, alerts and dashboard; traces to a collector
+	@scripts/need redis-server
+	go test -count 1 -v ./test/observe
 
 # The figures come last, whatever go test says before them.
 crash: ## kill the API and the dispatcher at every named step; CRASH=-third for a third of them

@@ -285,7 +285,7 @@ func help(t *testing.T) string {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	var text strings.Builder
-	for _, args := range [][]string{{"fanout", "serve"}, {"fanout", "dev"}, {"fanout", "loadtest"}, {"fanout", "simulate"}, {"fanout", "listen"}, {"fanout", "trigger"}, {"fanout", "redrive", "start"}, {"fanout", "redrive", "approve"}, {"fanout", "redrive", "watch"}, {"dispatcher"}} {
+	for _, args := range [][]string{{"fanout", "serve"}, {"fanout", "dev"}, {"fanout", "loadtest"}, {"fanout", "simulate"}, {"fanout", "listen"}, {"fanout", "trigger"}, {"fanout", "deliveries", "ls"}, {"fanout", "redrive", "start"}, {"fanout", "redrive", "approve"}, {"fanout", "redrive", "watch"}, {"fanout", "redrive", "abort"}, {"fanout", "audit"}, {"fanout", "deliveries", "ls"}, {"dispatcher"}} {
 		out, err := exec.CommandContext(ctx, filepath.Join(bin, args[0]), append(args[1:], "--help")...).Output()
 		if err != nil {
 			t.Fatalf("%v --help: %v", args, err)
