@@ -60,15 +60,6 @@ func (l *eventsBatch) Run(ctx context.Context, s *session) error {
 	return nil
 }
 
-// again says what can be posted again. What is known by an id is accepted once; an event
-// that came without one is posted twice, if it was accepted at all.
-func (p *poster) again() string {
-	if p.noID+p.noIDMaybe == 0 {
-		return "The whole can be posted again: an event that has an id is accepted once."
-	}
-	return "What has an id can be posted again, and is accepted once."
-}
-
 func nameOf(file string) string {
 	if file == "-" {
 		return "stdin"
@@ -118,6 +109,15 @@ type item struct {
 	Duplicate  *bool           `json:"duplicate,omitempty"`
 	AcceptedAt time.Time       `json:"accepted_at,omitzero"`
 	Problem    *client.Problem `json:"problem,omitempty"`
+}
+
+// again says what can be posted again. What is known by an id is accepted once; an event
+// that came without one is posted twice, if it was accepted at all.
+func (p *poster) again() string {
+	if p.noID+p.noIDMaybe == 0 {
+		return "The whole can be posted again: an event that has an id is accepted once."
+	}
+	return "What has an id can be posted again, and is accepted once."
 }
 
 // settled is how many have a known fate.

@@ -44,12 +44,16 @@ func (a *takes) answer(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		a.t.Error(err)
 	}
-	var results []client.BatchItem
+	var out struct {
+		Results []client.BatchItem `json:"results"`
+	}
 	for i, e := range in.Events {
-		results = append(results, client.BatchItem{Index: i, Status: http.StatusAccepted, ID: e.ID})
+		out.Results = append(out.Results, client.BatchItem{Index: i, Status: http.StatusAccepted, ID: e.ID})
 	}
 	a.got += len(in.Events)
-	_ = json.NewEncoder(w).Encode(map[string]any{"results": results})
+	if err := json.NewEncoder(w).Encode(out); err != nil {
+		a.t.Error(err)
+	}
 }
 
 // A batch goes on when the service comes back, and says that it waits.

@@ -19,7 +19,7 @@ func TestRolesAreThoseOfTheContract(t *testing.T) {
 	}
 	has := map[string]string{}
 	operation := ""
-	for _, m := range regexp.MustCompile(`(?m)^      (operationId|x-roles): (.*)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ {6}(operationId|x-roles): (.*)$`).FindAllStringSubmatch(string(text), -1) {
 		if m[1] == "operationId" {
 			operation = m[2]
 		} else {
