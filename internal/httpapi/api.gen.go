@@ -17,6 +17,11 @@ import (
 	"github.com/oapi-codegen/runtime"
 )
 
+// Defines values for DeliveryWaitsFor.
+const (
+	WaitsForHold DeliveryWaitsFor = "hold"
+)
+
 // Defines values for DiscardResultResult.
 const (
 	DiscardDone      DiscardResultResult = "discarded"
@@ -192,7 +197,7 @@ type Attempt struct {
 
 	// Error What went wrong, in words.
 	//
-	// Examples: connection refused
+	// Examples: answered 503 Service Unavailable
 	Error string `json:"error,omitempty,omitzero"`
 
 	// Excerpt The start of the answer's body.
@@ -382,8 +387,12 @@ type CancelInput struct {
 type Class = string
 
 // DeadLetter A delivery that ended without success.
+//
+// Examples: {"delivery":{"accepted_at":"2026-11-30T13:03:22.481Z","attempts":15,"delivery_count":15,"ended_at":"2026-11-30T15:46:00.107Z","event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T15:45:59.960Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"redrive_generation":0,"releases":0,"state":"dead","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"},"reason":"exhausted"}
 type DeadLetter struct {
 	// Delivery One event for one subscriber.
+	//
+	// Examples: {"accepted_at":"2026-11-30T13:03:22.481Z","attempts":2,"delivery_count":2,"event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T13:03:28.112Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"next_attempt_at":"2026-11-30T13:03:58.257Z","redrive_generation":0,"releases":0,"state":"scheduled","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"}
 	Delivery Delivery `json:"delivery"`
 
 	// Reason What an attempt came to, or why a delivery is dead.
@@ -395,6 +404,8 @@ type DeadLetter struct {
 // DeadLetterEvidence A dead letter with all that is known of it.
 type DeadLetterEvidence struct {
 	// Delivery One event for one subscriber.
+	//
+	// Examples: {"accepted_at":"2026-11-30T13:03:22.481Z","attempts":2,"delivery_count":2,"event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T13:03:28.112Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"next_attempt_at":"2026-11-30T13:03:58.257Z","redrive_generation":0,"releases":0,"state":"scheduled","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"}
 	Delivery Delivery `json:"delivery"`
 
 	// Event The event, as its payload tells of it.
@@ -403,9 +414,9 @@ type DeadLetterEvidence struct {
 	// Payload The body of every attempt, byte for byte; absent if it is kept no more.
 	Payload SentPayload `json:"payload,omitempty,omitzero"`
 
-	// Reason What an attempt came to, or why a delivery is dead.
+	// Reason Why it is dead.
 	//
-	// Examples: http_5xx
+	// Examples: exhausted
 	Reason Outcome `json:"reason"`
 
 	// RedriveID The redrive's id.
@@ -470,6 +481,8 @@ type DeadLetterList struct {
 }
 
 // Delivery One event for one subscriber.
+//
+// Examples: {"accepted_at":"2026-11-30T13:03:22.481Z","attempts":2,"delivery_count":2,"event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T13:03:28.112Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"next_attempt_at":"2026-11-30T13:03:58.257Z","redrive_generation":0,"releases":0,"state":"scheduled","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"}
 type Delivery struct {
 	// AcceptedAt RFC 3339 in UTC, by the clock of Redis.
 	//
@@ -566,7 +579,20 @@ type Delivery struct {
 	//
 	// Examples: sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	SubscriberID SubscriberIDValue `json:"subscriber_id"`
+
+	// WaitsFor What else it waits for: `hold`, its subscriber is on hold, and no time is known. Only
+	// in `GET /v1/deliveries/{delivery_id}`, of a scheduled one; why is told to who may see the subscriber.
+	//
+	//
+	// Examples: hold
+	WaitsFor DeliveryWaitsFor `json:"waits_for,omitempty,omitzero"`
 }
+
+// DeliveryWaitsFor What else it waits for: `hold`, its subscriber is on hold, and no time is known. Only
+// in `GET /v1/deliveries/{delivery_id}`, of a scheduled one; why is told to who may see the subscriber.
+//
+// Examples: hold
+type DeliveryWaitsFor string
 
 // DeliveryIDValue Derived from the event and the subscriber; the same for ever.
 //
@@ -2199,7 +2225,11 @@ type SecretInfo struct {
 
 // SecretRotated The new secret, for the only time.
 type SecretRotated struct {
-	// Secret `whsec_` and the base64 of 24 to 64 bytes, or `whsk_` and the base64 of an Ed25519 private key.
+	// Secret `whsec_` and the base64 of 24 to 64 bytes, which signs `v1`, HMAC-SHA256; or `whsk_` and the base64 of
+	// an Ed25519 private key, which signs `v1a`: its seed of 32 bytes, or 64, the seed and the public key (no
+	// PEM, no PKCS#8). Padded standard base64. A secret that is made here is a `whsec_`. What a `whsk_` signs
+	// is verified by `whpk_` and the base64 of the 32 bytes of its public key.
+	//
 	//
 	// Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
 	Secret SecretValue `json:"secret"`
@@ -2219,7 +2249,10 @@ type SecretRotation struct {
 	Secret *SecretValue `json:"secret,omitempty"`
 }
 
-// SecretValue `whsec_` and the base64 of 24 to 64 bytes, or `whsk_` and the base64 of an Ed25519 private key.
+// SecretValue `whsec_` and the base64 of 24 to 64 bytes, which signs `v1`, HMAC-SHA256; or `whsk_` and the base64 of
+// an Ed25519 private key, which signs `v1a`: its seed of 32 bytes, or 64, the seed and the public key (no
+// PEM, no PKCS#8). Padded standard base64. A secret that is made here is a `whsec_`. What a `whsk_` signs
+// is verified by `whpk_` and the base64 of the 32 bytes of its public key.
 //
 // Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
 type SecretValue = string
@@ -2435,7 +2468,11 @@ type SubscriberCreated struct {
 	// Policy How hard a subscriber is tried, every field set.
 	Policy Policy `json:"policy"`
 
-	// Secret `whsec_` and the base64 of 24 to 64 bytes, or `whsk_` and the base64 of an Ed25519 private key.
+	// Secret `whsec_` and the base64 of 24 to 64 bytes, which signs `v1`, HMAC-SHA256; or `whsk_` and the base64 of
+	// an Ed25519 private key, which signs `v1a`: its seed of 32 bytes, or 64, the seed and the public key (no
+	// PEM, no PKCS#8). Padded standard base64. A secret that is made here is a `whsec_`. What a `whsk_` signs
+	// is verified by `whpk_` and the base64 of the 32 bytes of its public key.
+	//
 	//
 	// Examples: whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD
 	Secret SecretValue `json:"secret"`

@@ -163,6 +163,12 @@ func (s specification) describe(op specOperation, shared []specParameter) docOpe
 		a := docAnswer{Status: status, Text: inline(answer.Description)}
 		if media, ok := answer.Content["application/json"]; ok {
 			a.Schema, a.Example = last(media.Schema.Ref), s.example(media.Schema)
+			for _, e := range media.Examples { // what this operation answers, rather than what its type may hold
+				if e.Ref != "" {
+					e = s.Components.Examples[last(e.Ref)]
+				}
+				a.Example = nodeJSON(&e.Value, "")
+			}
 		}
 		_, a.Problem = answer.Content["application/problem+json"]
 		o.Answers = append(o.Answers, a)
