@@ -35,6 +35,9 @@ type Delivery struct {
 	AcceptedAt     time.Time `json:"accepted_at"`
 	ExpiresAt      time.Time `json:"expires_at"`
 	NextAttemptAt  time.Time `json:"next_attempt_at,omitzero"`
+	// WaitsFor is "hold" if the subscriber is on hold, whatever the time; GetDelivery
+	// alone tells.
+	WaitsFor string `json:"waits_for,omitempty"`
 	FirstAttemptAt time.Time `json:"first_attempt_at,omitzero"`
 	LastAttemptAt  time.Time `json:"last_attempt_at,omitzero"`
 	EndedAt        time.Time `json:"ended_at,omitzero"`

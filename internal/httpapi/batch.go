@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -45,7 +46,7 @@ func (s *server) postBatch(w http.ResponseWriter, r *http.Request) error {
 	for i, item := range raw {
 		post, err := readItem(item)
 		if err != nil {
-			b.refused(i, err)
+			b.refused(r.Context(), i, err)
 			continue
 		}
 		posts, places = append(posts, post), append(places, i)
@@ -53,7 +54,7 @@ func (s *server) postBatch(w http.ResponseWriter, r *http.Request) error {
 	if len(posts) > 0 {
 		for j, res := range s.deps.Ingest.SubmitBatch(r.Context(), posts) {
 			if res.Err != nil {
-				b.refused(places[j], res.Err)
+				b.refused(r.Context(), places[j], res.Err)
 				continue
 			}
 			b.out.Results[places[j]] = accepted(places[j], res.Receipt)
@@ -119,7 +120,7 @@ func accepted(i int, receipt ingest.Receipt) BatchResult {
 
 // refused is the problem that the event alone would have been answered with, its
 // pointers leading into the batch.
-func (b *batch) refused(i int, err error) {
+func (b *batch) refused(ctx context.Context, i int, err error) {
 	f := *failureOf(b.r, err)
 	fields := make([]FieldProblem, len(f.fields))
 	for j, e := range f.fields {
@@ -134,7 +135,7 @@ func (b *batch) refused(i int, err error) {
 	}
 	p := problemOf(b.r, &f)
 	if p.Status >= http.StatusInternalServerError { // the request as a whole is a 200
-		b.log.WarnContext(b.r.Context(), "event of a batch not accepted", "request_id", p.RequestID,
+		b.log.WarnContext(ctx, "event of a batch not accepted", "request_id", p.RequestID,
 			"index", i, "code", string(f.code), "error", clip(f.Error(), maxDetail))
 	}
 	if p.Status == http.StatusServiceUnavailable {

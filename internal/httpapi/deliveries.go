@@ -21,8 +21,28 @@ func (s *server) GetDelivery(w http.ResponseWriter, r *http.Request, id Delivery
 		if err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, evidenceView(d))
+		out := evidenceView(d)
+		if out.WaitsFor, err = s.waitsFor(r.Context(), d); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, out)
 	})
+}
+
+// waitsFor is what keeps a scheduled delivery beside its time: one read more, which tells
+// a producer that its subscriber is on hold, and not why.
+func (s *server) waitsFor(ctx context.Context, d schedule.Evidence) (DeliveryWaitsFor, error) {
+	if d.State != delivery.Scheduled {
+		return "", nil
+	}
+	standings, err := s.deps.Views.Standings(ctx, []string{d.SubscriberID})
+	if err != nil {
+		return "", fmt.Errorf("delivery: %w", err)
+	}
+	if len(standings[0].Holds) > 0 {
+		return WaitsForHold, nil
+	}
+	return "", nil
 }
 
 // findDelivery reads a delivery, whoever asks.

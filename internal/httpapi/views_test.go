@@ -67,6 +67,21 @@ func TestGetDelivery(t *testing.T) {
 		t.Errorf("a fresh delivery is %s", a.body)
 	}
 
+	if strings.Contains(a.body, "waits_for") {
+		t.Errorf("its subscriber is on no hold: %s", a.body)
+	}
+	r.views.standings = map[string]schedule.Standing{"sub_1": {SubscriberID: "sub_1", Holds: []schedule.Hold{schedule.Paused}}}
+	a = r.do("GET", "/v1/deliveries/"+fresh.ID, "")
+	if got := into[Delivery](t, a, 200); got.WaitsFor != WaitsForHold || strings.Contains(a.body, "paused") {
+		t.Errorf("on hold: %s", a.body)
+	}
+	ended := fresh
+	ended.State = delivery.Delivered
+	r.views.deliveries[fresh.ID] = schedule.Evidence{Delivery: ended}
+	if got := into[Delivery](t, r.do("GET", "/v1/deliveries/"+fresh.ID, ""), 200); got.WaitsFor != "" {
+		t.Errorf("what has ended waits for %s", got.WaitsFor)
+	}
+
 	for _, id := range []string{delivery.NewID("evt_x", "sub_1"), "dlv_short", "evt_1", strings.Repeat("d", 5000)} {
 		wantProblem(t, r.do("GET", "/v1/deliveries/"+id, ""), ProblemCodeNotFound)
 	}
