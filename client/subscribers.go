@@ -103,7 +103,8 @@ type CreatedSubscriber struct {
 type SecretInfo struct {
 	ID        string    `json:"id"`
 	CreatedAt time.Time `json:"created_at"`
-	ExpiresAt time.Time `json:"expires_at,omitzero"` // zero: it does not
+	ExpiresAt time.Time `json:"expires_at,omitzero"`  // zero: it does not
+	PublicKey string    `json:"public_key,omitempty"` // of a whsk_: what verifies its v1a, "whpk_..."
 }
 
 // SubscriberStatus is how a subscriber is served at this moment.

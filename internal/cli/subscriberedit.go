@@ -200,6 +200,9 @@ func (l *subscribersCreate) Run(ctx context.Context, s *session) error {
 	return s.show(func(t *table) {
 		t.row("id", made.ID)
 		t.row("secret", made.Secret)
+		for _, secret := range made.Secrets {
+			t.maybe("public key", secret.PublicKey)
+		}
 		t.row("url", endpointOf(made.URL))
 		t.row("types", strings.Join(made.Filter.Types, ", "))
 		t.row("served", servedAnew(made.Subscriber))

@@ -132,6 +132,9 @@ func secretLife(secret client.SecretInfo, now time.Time) string {
 	if !secret.ExpiresAt.IsZero() {
 		text += fmt.Sprintf(", signs until %s (%s)", stamp(secret.ExpiresAt), ago(secret.ExpiresAt, now))
 	}
+	if secret.PublicKey != "" {
+		text += ", verified by " + secret.PublicKey
+	}
 	return text
 }
 

@@ -2221,6 +2221,11 @@ type SecretInfo struct {
 	//
 	// Examples: sec_01J9ZC3T7R6W8Y2K5M4N0P1QXV
 	ID string `json:"id"`
+
+	// PublicKey What verifies its `v1a` signatures; no secret. Absent of a `whsec_`, which has none.
+	//
+	// Examples: whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=
+	PublicKey string `json:"public_key,omitempty,omitzero"`
 }
 
 // SecretRotated The new secret, for the only time.

@@ -99,7 +99,8 @@ func secretViews(secrets []subscriber.Secret) []SecretInfo {
 	out := make([]SecretInfo, 0, len(secrets))
 	for _, secret := range secrets {
 		if secret.Active(now) {
-			out = append(out, SecretInfo{ID: secret.ID, CreatedAt: secret.CreatedAt.UTC(), ExpiresAt: utc(secret.ExpiresAt)})
+			key, _ := secret.Public() // one that cannot be read has none to show
+			out = append(out, SecretInfo{ID: secret.ID, CreatedAt: secret.CreatedAt.UTC(), ExpiresAt: utc(secret.ExpiresAt), PublicKey: key})
 		}
 	}
 	return out

@@ -14,6 +14,24 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
+// Who brings a private key is told what verifies by it, and of another secret nothing.
+func TestPublicKeyIsShown(t *testing.T) {
+	t.Parallel()
+	const (
+		private = "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="
+		public  = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4="
+	)
+	r := newRig(t)
+	made := into[SubscriberCreated](t, r.do("POST", "/v1/subscribers", `{"url":"https://h.example/","secret":"`+private+`"}`), 201)
+	turned := into[SecretRotated](t, r.do("POST", "/v1/subscribers/"+made.ID+"/secrets", `{}`), 201)
+	if made.Secrets[0].PublicKey != public || turned.Secrets[0].PublicKey != "" || turned.Secrets[1].PublicKey != public {
+		t.Errorf("made %+v, rotated %+v", made.Secrets, turned.Secrets)
+	}
+	if seen := r.do("GET", "/v1/subscribers/"+made.ID, ""); !strings.Contains(seen.body, public) || strings.Contains(seen.body, private[:20]) {
+		t.Errorf("it is seen as %s", seen.body)
+	}
+}
+
 func TestRotateSecret(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
