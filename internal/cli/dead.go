@@ -21,7 +21,7 @@ type deadCmd struct {
 
 // selection are the flags that choose dead letters.
 type selection struct {
-	Subscriber subscriberID `help:"Only those of this subscriber." placeholder:"ID"`
+	Subscriber subscriberID `help:"Only those of this subscriber, which may be a deleted one; a key of role subscriber must name one." placeholder:"ID"`
 	Class      string       `help:"Only those of subscribers of this class." placeholder:"CLASS"`
 	Outcome    string       `help:"Only those whose last attempt came to this, such as timeout." placeholder:"OUTCOME"`
 	DiedOf     string       `help:"Only those that died for this, such as exhausted." placeholder:"OUTCOME"`

@@ -48,6 +48,17 @@ func (s *session) tell(ctx context.Context, err error) int {
 	return exitFailed
 }
 
+// parameter is one of a query by its name, and by that of the flag if it is another.
+func parameter(name string) string {
+	switch name {
+	case "subscriber_id":
+		return name + " (--subscriber)"
+	case "event_id":
+		return name + " (--event)"
+	}
+	return name
+}
+
 // tellProblem is the server's own sentence, then each thing that is wrong, then where
 // to find the request in its logs.
 func (s *session) tellProblem(p *client.Problem) {
@@ -57,7 +68,7 @@ func (s *session) tellProblem(p *client.Problem) {
 	}
 	s.notef("fanout: %s", sentence)
 	for _, e := range p.Errors {
-		where := e.Pointer + e.Parameter
+		where := e.Pointer + parameter(e.Parameter)
 		if where == "" {
 			where = "(the whole body)"
 		}
