@@ -110,3 +110,18 @@ func TestTailBetweenTwoLooks(t *testing.T) {
 		}
 	}
 }
+
+// What the server says of a parameter can be acted on: it is told by its flag too.
+func TestParametersAreToldByTheirFlags(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	s := &session{err: &out}
+	s.tellProblem(&client.Problem{Status: http.StatusBadRequest, Code: "invalid_parameter", Detail: "No.", Errors: []client.FieldProblem{
+		{Parameter: "subscriber_id", Detail: "is needed"}, {Parameter: "limit", Detail: "is none"}, {Pointer: "/ids", Detail: "are none"},
+	}})
+	for _, want := range []string{"subscriber_id (--subscriber): is needed", "  limit: is none", "  /ids: are none"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not in:\n%s", want, out.String())
+		}
+	}
+}
