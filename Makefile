@@ -12,7 +12,7 @@ RULES := deploy/prometheus
 GENERATED := internal/httpapi/api.gen.go
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short observe test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale oncall-drill soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
+.PHONY: help run demo build test test-cluster fuzz-short contract secrecy crash chaos chaos-short chaos-redrive runbook observe test-interop seeded screenshots loadtest bench bench-scale bench-cluster bench-micro oncall-scale oncall-drill soak capacity lint lint-go lint-rules vuln fmt generate check-generated tools clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,16 @@ chaos-short: ## the same for a minute or two, without the race detector
 	@scripts/need redis-server
 	go test -tags chaos -c -o bin/test/chaos ./test/chaos
 	$(CHAOS_RUN) 40s $(CHAOS)
+
+# Every member of the cohort is accounted for, whoever was killed: see test/chaos/redrive_test.go.
+chaos-redrive: ## a redrive of 10,000 while API, dispatchers and Redis are killed in turn
+	@scripts/need redis-server
+	go test -tags chaos -c -o bin/test/chaos ./test/chaos
+	$(CHAOS_RUN) 0 -test.run TestRedriveSurvives -chaos.redrive 10000 -chaos.redrivewithin 15m $(CHAOS)
+
+runbook: ## play the runbook's redrive drill and its rollout, command by command, against real processes
+	@scripts/need redis-server curl
+	go test -tags runbook -count 1 -timeout 10m ./test/runbook
 
 test-interop: ## signatures verified by the npm standardwebhooks package; the example receivers, killed between duplicates
 	@scripts/need redis-server node npm

@@ -26,7 +26,7 @@ type redriven struct {
 // members and delivers each: twice only where a worker died with it. Whenever the guard
 // pauses it, an operator lets it go on. The long form:
 //
-//	make chaos CHAOS_FOR=0 CHAOS='-test.run=TestRedriveSurvives -chaos.redrive=10000 -chaos.redrivewithin=15m'
+//	make chaos-redrive
 func TestRedriveSurvives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "redrive", cast{apis: 2, dispatchers: 2})
