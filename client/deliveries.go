@@ -27,17 +27,17 @@ const Pending State = "pending"
 // Delivery is one event for one subscriber. Its id is what receivers know as
 // webhook-id.
 type Delivery struct {
-	ID             string    `json:"id"`
-	EventID        string    `json:"event_id"`
-	SubscriberID   string    `json:"subscriber_id"`
-	State          State     `json:"state"`
-	Lane           string    `json:"lane"` // fresh, retry or redrive
-	AcceptedAt     time.Time `json:"accepted_at"`
-	ExpiresAt      time.Time `json:"expires_at"`
-	NextAttemptAt  time.Time `json:"next_attempt_at,omitzero"`
+	ID            string    `json:"id"`
+	EventID       string    `json:"event_id"`
+	SubscriberID  string    `json:"subscriber_id"`
+	State         State     `json:"state"`
+	Lane          string    `json:"lane"` // fresh, retry or redrive
+	AcceptedAt    time.Time `json:"accepted_at"`
+	ExpiresAt     time.Time `json:"expires_at"`
+	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
 	// WaitsFor is "hold" if the subscriber is on hold, whatever the time; GetDelivery
 	// alone tells.
-	WaitsFor string `json:"waits_for,omitempty"`
+	WaitsFor       string    `json:"waits_for,omitempty"`
 	FirstAttemptAt time.Time `json:"first_attempt_at,omitzero"`
 	LastAttemptAt  time.Time `json:"last_attempt_at,omitzero"`
 	EndedAt        time.Time `json:"ended_at,omitzero"`

@@ -37,7 +37,8 @@ func (l *subscribersRm) Run(ctx context.Context, s *session) error {
 	limit := s.Timeout
 	if !l.NoWait {
 		limit += deleteWait
-		defer s.ifSlow(time.Second, "Waiting until no request to its endpoint is in flight ...")()
+		done := s.ifSlow(time.Second, "Waiting until no request to its endpoint is in flight ...")
+		defer done()
 	}
 	gone, err := askFor(ctx, s, limit, func(ctx context.Context, c *client.Client) (client.DeletedSubscriber, error) {
 		return c.DeleteSubscriber(ctx, string(l.ID), !l.NoWait, client.If{Version: l.Version})

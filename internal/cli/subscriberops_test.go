@@ -49,12 +49,14 @@ func TestSlownessIsSaid(t *testing.T) {
 		s := &session{err: &out}
 		done := s.ifSlow(time.Second, "slow")
 		time.Sleep(999 * time.Millisecond)
-		if done(); out.Len() > 0 {
+		done()
+		if out.Len() > 0 {
 			t.Errorf("too early: %q", out.String())
 		}
 		done = s.ifSlow(time.Second, "slow")
 		time.Sleep(1001 * time.Millisecond)
-		if done(); out.String() != "slow\n" {
+		done()
+		if out.String() != "slow\n" {
 			t.Errorf("%q", out.String())
 		}
 	})

@@ -307,4 +307,3 @@ func (g *group) firstRefused(after time.Duration) (time.Duration, bool) {
 	}
 	return first, found
 }
-

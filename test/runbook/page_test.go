@@ -57,7 +57,7 @@ func (s section) commands(t testing.TB) []string {
 // words of a command before the first that is a flag or is to be filled in.
 func words(line string) string {
 	var out []string
-	for _, w := range strings.Fields(line) {
+	for w := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(w, "-") || strings.ToUpper(w) == w {
 			break
 		}
