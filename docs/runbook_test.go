@@ -38,6 +38,7 @@ func section(doc, heading string) string {
 // alert is a rule that alerts.
 type alert struct {
 	Alert       string            `yaml:"alert"`
+	Expr        string            `yaml:"expr"`
 	Labels      map[string]string `yaml:"labels"`
 	Annotations map[string]string `yaml:"annotations"`
 }
@@ -112,6 +113,35 @@ func TestEveryAlertIsInTheRunbook(t *testing.T) {
 	for _, name := range find(doc, `(Fanout[A-Z]\w+)`) {
 		if !slices.Contains(names, name) {
 			t.Errorf("runbook.md names %s, which is no alert", name)
+		}
+	}
+}
+
+// The runbook says that triage and the alerts have the same thresholds.
+func TestAlertsJudgeAsTriageDoes(t *testing.T) {
+	t.Parallel()
+	expr := map[string]string{}
+	for _, a := range alerts(t) {
+		expr[a.Alert] = a.Expr
+	}
+	const diagnose, options, metrics = "oncall/diagnose.go", "dispatch/options.go", "dispatch/metrics.go"
+	for _, c := range []struct{ file, code, alert, rule string }{
+		{diagnose, "failShare = 0.1\n", "FanoutLateAndFailing", "rate5m >= 0.1"},
+		{diagnose, "failShare = 0.1\n", "FanoutFailing", "rate5m >= 0.1"},
+		{diagnose, "fewFailures = 10\n", "FanoutFailing", "[5m])) >= 50"}, // ten a minute
+		{diagnose, "wideShare = 0.5\n", "FanoutWidespreadFailures", ">= 0.5"},
+		{diagnose, "wideFew   = 5\n", "FanoutWidespreadFailures", "max(fanout_subscribers_failing) >= 5"},
+		{diagnose, "unmanned = 30 * time.Second\n", "FanoutNoDispatcher", "> 30"},
+		{diagnose, "fullShare = 0.9\n", "FanoutSlotsSaturated", ">= 0.9"},
+		{diagnose, "slowRedis = 100 * time.Millisecond\n", "FanoutRedisSlow", ">= 0.1"},
+		{options, "o.RetryShare = 0.75\n", "FanoutRetryPressure", "0.75 *"},
+		{metrics, "manyFailures = 5\n", "FanoutRepeatedFailures", "fanout_repeated_failures_total"}, // the fifth, says the runbook
+	} {
+		if !strings.Contains(read(t, "../internal/"+c.file), c.code) {
+			t.Errorf("internal/%s has no %q: bring %s and its section of the runbook in step", c.file, c.code, c.alert)
+		}
+		if !strings.Contains(expr[c.alert], c.rule) {
+			t.Errorf("%s does not ask for %s, which is what internal/%s says: %q", c.alert, c.rule, c.file, c.code)
 		}
 	}
 }
