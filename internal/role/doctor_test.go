@@ -42,7 +42,7 @@ func TestDoctor(t *testing.T) {
 	if _, err := engine.PutConfig(t.Context(), "sub_1", 0, []byte("{}"), terms, schedule.Edited); err != nil {
 		t.Fatal(err)
 	}
-	find(cfg, Endpoint{}, "data", Fine, "1 subscribers")
+	find(cfg, Endpoint{}, "data", Fine, "subscribers: 1")
 	find(cfg, Endpoint{}, "classes", Bad, "gold")
 	find(cfg, Endpoint{}, "dispatchers", Bad, "nothing is sent")
 	find(cfg, Endpoint{}, "endpoints", Fine, "public")
