@@ -14,7 +14,9 @@ import (
 // redriven is a redrive as the API shows it.
 type redriven struct {
 	ID, State, Stopped string
-	StoppedBy          string `json:"stopped_by"`
+	StoppedBy          string    `json:"stopped_by"`
+	StoppedAt          time.Time `json:"stopped_at"`
+	HeldBack           string    `json:"held_back"`
 	Matched, Skipped   int
 	EndedAt            time.Time `json:"ended_at"`
 	CanaryIDs          []string  `json:"canary_ids"`

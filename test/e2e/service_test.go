@@ -6,6 +6,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"log/slog"
@@ -92,6 +93,7 @@ type setup struct {
 	copies  int // replicas that must have an event
 	cap     int // requests that a new endpoint may get at once; 0: the default, 1
 	names   *net.Resolver
+	slo     time.Duration // of the class standard; 0: a minute
 }
 
 // logBuffer is what all roles log, for tests that look for secrets in it.
@@ -165,7 +167,7 @@ func (s *service) parts(seeds []string) assembled {
 	s.Helper()
 	cfg := boot.Common{
 		Redis:   boot.Redis{Addr: seeds, Cluster: s.cluster != nil, Partitions: s.partitions, PoolSize: 16, WaitReplicas: s.copies},
-		Classes: boot.Classes{"standard": time.Minute},
+		Classes: boot.Classes{"standard": cmp.Or(s.slo, time.Minute)},
 		Log:     boot.Log{Level: slog.LevelDebug, Format: "json"},
 	}
 	loopback := role.Endpoint{

@@ -15,9 +15,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -130,7 +132,7 @@ func (w *world) listening(log string) (at string) {
 		return at != ""
 	})
 	w.until("it is ready", func() bool {
-		res, err := http.Get("http://" + at + "/readyz") //nolint:gosec,noctx // our own
+		res, err := http.Get("http://" + at + "/readyz")
 		if err != nil {
 			return false
 		}
@@ -175,10 +177,8 @@ func (w *world) shell(line string, mayEnd ...int) string {
 	w.Logf("%s", out)
 	if err != nil {
 		code := cmd.ProcessState.ExitCode()
-		for _, may := range mayEnd {
-			if code == may {
-				return string(out)
-			}
+		if slices.Contains(mayEnd, code) {
+			return string(out)
 		}
 		w.Fatalf("%s: %v\n%s", line, err, out)
 	}
@@ -202,7 +202,7 @@ func (w *world) background(line string) (pid int, log string) {
 	w.ok(err)
 	pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
 	w.ok(err)
-	w.Cleanup(func() { _ = exec.Command("kill", "-9", strconv.Itoa(pid)).Run() }) //nolint:noctx // at the end; it may be gone
+	w.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // it may be gone
 	return pid, log
 }
 
@@ -217,6 +217,7 @@ type receiver struct {
 }
 
 func newReceiver(t testing.TB) *receiver {
+	t.Helper()
 	r := &receiver{refuses: map[string]int{}, applied: map[string]int{}, again: map[string]bool{}}
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(r.Close)
@@ -261,11 +262,11 @@ func (r *receiver) times(id string) (n int, again bool) {
 func (w *world) subscriber(path, name string) string {
 	w.Helper()
 	url := w.URL + path
-	timeout, base, cap := client.Duration(10*time.Second), client.Duration(20*time.Millisecond), client.Duration(50*time.Millisecond)
+	timeout, base, widest := client.Duration(10*time.Second), client.Duration(20*time.Millisecond), client.Duration(50*time.Millisecond)
 	tries, breaker := 6, 5
 	s, err := w.boss.CreateSubscriber(w.ctx, client.SubscriberInput{
 		Account: new("drill"), Name: &name, URL: &url, Filter: &client.Filter{Types: []string{name}},
-		Policy: &client.PolicyInput{AttemptTimeout: &timeout, BackoffBase: &base, BackoffCap: &cap, MaxAttempts: &tries, BreakerFailures: &breaker},
+		Policy: &client.PolicyInput{AttemptTimeout: &timeout, BackoffBase: &base, BackoffCap: &widest, MaxAttempts: &tries, BreakerFailures: &breaker},
 	})
 	w.ok(err)
 	return s.ID
