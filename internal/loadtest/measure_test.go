@@ -190,6 +190,12 @@ func fine() Report {
 				MaxInFlight: 16, MostInFlight: 16, Fresh: Ages{P99: 9}, History: Ages{P50: 9, P99: 12},
 			}
 		}
+		switch name {
+		case redriving:
+			res.Redrive = fineRedrive()
+		case redriveFails:
+			res.Redrive = fineStops()
+		}
 		rep.add(res)
 	}
 	return rep
@@ -204,7 +210,11 @@ func TestEveryBoundIsHeldTo(t *testing.T) {
 	}
 	const want = "calm_p99_ms=20.0 hang_p99_ms=20.0 hang_ratio=0.80 hang_delivered_share=1.0 " +
 		"hang_small_ratio=0.80 hang_small_delivered_share=1.0 outage_request_share=0.0200 outage_duplicates=0 " +
-		"backlog_ratio=0.80 slow_ratio=0.80"
+		"backlog_ratio=0.80 slow_ratio=0.80 " +
+		"redrive_items=100 redrive_delivered=100 redrive_twice=0 redrive_capacity=1000 redrive_calm_p99_ms=20.0 redrive_p99_ms=35.0 " +
+		"redrive_ratio=1.40 redrive_seconds=0 redrive_pauses=0 " +
+		"redrive_fails_items=100 redrive_fails_delivered=90 redrive_fails_twice=0 redrive_fails_422_pause_s=0.50 redrive_fails_422_sent=40 " +
+		"redrive_fails_500_pause_s=0.30 redrive_fails_500_sent=12"
 	if got := rep.Figures(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,12 +1,15 @@
 package loadtest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -162,6 +165,7 @@ func (c *child) kill() {
 // service is one fanout: Redis, API, dispatchers.
 type service struct {
 	dir         string
+	redis       string // host:port
 	stopRedis   func(context.Context) error
 	api         *child
 	dispatchers []*child
@@ -183,7 +187,7 @@ func startService(ctx context.Context, o Options) (_ *service, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.stopRedis = stopRedis
+	s.stopRedis, s.redis = stopRedis, addr
 	if !durable {
 		return nil, errors.New("there is no redis-server on PATH, and only a real one is worth measuring")
 	}
@@ -212,6 +216,31 @@ func (s *service) alive() error {
 		errs = append(errs, c.alive())
 	}
 	return errors.Join(errs...)
+}
+
+// keepFile has Redis leave its append-only file as it grows. A play at full load doubles
+// it in seconds, over and over, which takes a day's work hours; each rewrite costs a core for
+// seconds, and would be taken for what the play is about.
+func (s *service) keepFile(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", s.redis)
+	if err != nil {
+		return fmt.Errorf("tell redis to keep its file: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
+		return fmt.Errorf("tell redis to keep its file: %w", err)
+	}
+	if _, err := io.WriteString(conn, "CONFIG SET auto-aof-rewrite-percentage 0\r\n"); err != nil {
+		return fmt.Errorf("tell redis to keep its file: %w", err)
+	}
+	answer, err := bufio.NewReader(conn).ReadString('\n')
+	if err == nil && answer != "+OK\r\n" {
+		err = errors.New(strings.TrimSpace(answer))
+	}
+	if err != nil {
+		return fmt.Errorf("tell redis to keep its file: %w", err)
+	}
+	return nil
 }
 
 // stop ends all, and removes their state.

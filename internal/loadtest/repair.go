@@ -171,6 +171,9 @@ func (r *run) graveyard(ctx context.Context, n int) (*Repair, *group, error) {
 	if r.opts.Short {
 		n /= 10
 	}
+	if err := r.svc.keepFile(ctx); err != nil {
+		return nil, nil, err
+	}
 	r.repair = &Repair{Items: n, Stops: []Stop{}}
 	if _, err := r.enter(ctx, cast{name: "healthy", endpoints: 20, each: 1 << 15}); err != nil {
 		return nil, nil, err

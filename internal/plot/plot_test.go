@@ -110,3 +110,22 @@ func TestErrorOfTheWriterIsReturned(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A stack is one picture of several, whose ids are apart and whose scales reach as far.
+func TestStack(t *testing.T) {
+	t.Parallel()
+	c := Chart{Title: "a", X: Axis{Label: "time", To: 50}, Series: []Series{{Name: "s", Points: []Point{{1, 1}, {2, 2}}}}}
+	var b bytes.Buffer
+	if err := WriteStack(&b, c, c); err != nil {
+		t.Fatal(err)
+	}
+	all := b.String()
+	for _, part := range []string{`id="t0"`, `id="t1"`, `y="380"`, `viewBox="0 0 860 760"`, ">50</text>"} {
+		if !strings.Contains(all, part) {
+			t.Errorf("no %s in\n%s", part, all)
+		}
+	}
+	if n := strings.Count(all, "<style>"); n != 1 {
+		t.Errorf("%d styles", n)
+	}
+}
