@@ -403,9 +403,9 @@ type DeadLetter struct {
 
 // DeadLetterEvidence A dead letter with all that is known of it.
 type DeadLetterEvidence struct {
-	// Delivery One event for one subscriber.
+	// Delivery The delivery as it ended, with its attempts.
 	//
-	// Examples: {"accepted_at":"2026-11-30T13:03:22.481Z","attempts":2,"delivery_count":2,"event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T13:03:28.112Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"next_attempt_at":"2026-11-30T13:03:58.257Z","redrive_generation":0,"releases":0,"state":"scheduled","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"}
+	// Examples: {"accepted_at":"2026-11-30T13:03:22.481Z","attempts":15,"delivery_count":15,"ended_at":"2026-11-30T15:46:00.107Z","event_id":"evt_01J9ZC3T7R6W8Y2K5M4N0P1QXV","evidence":[{"attempt":15,"delivery_count":15,"duration":"144.5ms","error":"answered 503 Service Unavailable","excerpt":"upstream unavailable","outcome":"http_5xx","started_at":"2026-11-30T15:45:59.960Z","status":503,"worker":"dispatcher-7c9f-1"}],"expires_at":"2026-12-01T13:03:22.481Z","first_attempt_at":"2026-11-30T13:03:22.490Z","id":"dlv_3f9a7k2m4n6p8q0r1s3t5v70","lane":"retry","last_attempt_at":"2026-11-30T15:45:59.960Z","last_outcome":"http_5xx","last_status":503,"lease_losses":0,"reason":"exhausted","redrive_generation":0,"releases":0,"state":"dead","subscriber_id":"sub_01J9ZC3T7R6W8Y2K5M4N0P1QXV"}
 	Delivery Delivery `json:"delivery"`
 
 	// Event The event, as its payload tells of it.
