@@ -83,7 +83,7 @@ func startRedis(ctx context.Context, dir, fsync string, more ...string) (*store,
 	if s.child, err = spawn(dir, "redis", "redis-server", args...); err != nil {
 		return nil, err
 	}
-	go func() { _, _ = io.Copy(io.Discard, s.lines) }() // it logs to stdout
+	go func() { _, _ = io.Copy(io.Discard, s.lines) }()                                  // it logs to stdout
 	s.rdb = redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: 30 * time.Second}) // the machine may be busy
 	return s, poll(ctx, s.child, startFor, func() error { return s.rdb.Ping(ctx).Err() })
 }
