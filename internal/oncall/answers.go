@@ -154,6 +154,9 @@ func (f facts) saturated() Answer {
 		a = answer(AskSaturated, f.ifWaits(waits), "Redis is slow: a call takes the dispatchers %s in the mean.", ageText(fl.RedisLatency))
 	case fl.busy() >= fullShare:
 		a = answer(AskSaturated, f.ifWaits(waits), "%d of %d slots are in use%s.", fl.Used, fl.Slots, keeping(waits))
+	case f.busy() >= fullShare:
+		a = answer(AskSaturated, f.ifWaits(waits), "%d of %d slots are in use, and %s of them in the last %s%s.",
+			fl.Used, fl.Slots, percentOf(f.busy()), ageText(fullOver), keeping(waits))
 	case slow:
 		a = answer(AskSaturated, f.ifWaits(waits), "The slots for subscribers that take long are full (%d of %d)%s; others are free.",
 			fl.inPool("slow"), fl.SlowLimit, keeping(waits))
@@ -178,6 +181,19 @@ func (f facts) saturated() Answer {
 		a.showf("%s", counted(int64(len(fl.Workers)), "dispatcher", "dispatchers"))
 	}
 	return a
+}
+
+// busy is the part of the slots in use now, or over the last seconds if that is more.
+func (f facts) busy() float64 {
+	now := f.s.Fleet.busy()
+	sum, n := now, 1.0
+	for _, p := range f.past.Last(fullOver, f.s.At) {
+		if p.Slots > 0 {
+			sum += share(p.Used, p.Slots)
+			n++
+		}
+	}
+	return max(now, sum/n)
 }
 
 // ifWaits: a full house is a matter only for those who wait outside.
@@ -217,7 +233,7 @@ func (f facts) retries() Answer {
 		a = answer(AskRetries, Yes, "%s due in a minute, where the slots carry %s.", counted(sent, "retry falls", "retries fall"), number(int64(perMinute)))
 	case perMinute > 0 && float64(sent) > perMinute:
 		a = answer(AskRetries, Watch, "In %s %s due, where the slots carry %s a minute.", counted(int64(minute), "minute", "minutes"), counted(sent, "retry falls", "retries fall"), number(int64(perMinute)))
-	case part >= retryShare && fl.busy() >= fullShare && waits:
+	case part >= retryShare && f.busy() >= fullShare && waits:
 		a = answer(AskRetries, Yes, "Retries use %s of the slots in use.", percentOf(part))
 	default:
 		a = answer(AskRetries, No, "At most %s fall due in a minute of the next %d.", counted(peak, "retry", "retries"), releaseMinutes)

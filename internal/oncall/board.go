@@ -164,7 +164,7 @@ func slotsOf(f Fleet) *slotsView {
 	if !f.Known {
 		return nil
 	}
-	v := slotsView{Groups: f.Groups}
+	v := slotsView{Groups: slices.Clone(f.Groups)} // the snapshot is everybody's
 	for i, g := range v.Groups {
 		v.Groups[i].Version, _ = clean(g.Version, maxShort)
 	}

@@ -39,6 +39,8 @@ const (
 	// fullShare of the slots, and of the slow subscribers' slots, is full: the rest are
 	// between a verdict and the next lease.
 	fullShare = 0.9
+	// fullOver is over how long: at a moment many may be between the two.
+	fullOver = 15 * time.Second
 	// slowRedis is a call's mean time at which Redis itself is the bottleneck: it takes
 	// 1 ms at full load.
 	slowRedis = 100 * time.Millisecond

@@ -1,11 +1,14 @@
 package oncall
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -256,5 +259,39 @@ func TestNumber(t *testing.T) {
 		if got := number(n); got != want {
 			t.Errorf("%d reads %q, want %q", n, got, want)
 		}
+	}
+}
+
+// The last snapshot is everybody's: pages and answers that are drawn at once leave it as
+// it was, and each other alone.
+func TestDrawnAtOnce(t *testing.T) {
+	t.Parallel()
+	workers := readSituation(t, "testdata/situations/concentrated-outage.json").Workers
+	for i := range workers {
+		workers[i].Version += "\u202e<b>" // to be cleaned
+	}
+	source := &fakeSource{sample: late(), dead: deadLetters(), workers: workers}
+	source.onHold = []schedule.Standing{{SubscriberID: "sub_1", Holds: []schedule.Hold{schedule.Breaker}, Since: ago(time.Minute)}}
+	o := newOnCall(t, source, Options{
+		Gaps: func() (map[schedule.Gap]int64, []schedule.Finding) {
+			return map[schedule.Gap]int64{schedule.GapLate: 1}, []schedule.Finding{{Gap: schedule.GapLate, ID: "evt_1"}}
+		},
+		Redrives: func(context.Context) ([]LiveRedrive, error) {
+			return []LiveRedrive{{ID: "rdv_1", State: "awaiting_approval", Reason: "<b>", Members: 3, Released: 1, Delivered: 1, Canaries: []string{"dlv_1"}}}, nil
+		},
+	})
+	o.sample(t.Context())
+	before, _ := o.Latest()
+	told := fmt.Sprintf("%+v", before)
+	h := mux(o)
+	var draws sync.WaitGroup
+	for range 4 {
+		for _, path := range []string{"/oncall", "/v1/oncall"} {
+			draws.Go(func() { get(t, h, path) })
+		}
+	}
+	draws.Wait()
+	if after, _ := o.Latest(); fmt.Sprintf("%+v", after) != told {
+		t.Errorf("the snapshot was\n%s, and is\n%+v", told, after)
 	}
 }

@@ -18,11 +18,14 @@ const (
 	// sloShare is the part of a class's age SLO that its oldest eligible fresh or retry
 	// delivery may reach while a cohort runs. Half: on-call is paged at the whole.
 	sloShare = 0.5
-	// busyShare is the part of all slots that may be in use. A cohort is held back at once
-	// while there are more, and paused if it lasts for busyFor: dispatchers tell how many
-	// there are every two seconds, as of that moment, and one moment is a burst.
+	// busyShare is the part of all slots that may be in use. A cohort is held back once
+	// there were more for busyOver, and paused if it lasts for busyFor: dispatchers tell
+	// how many there are every two seconds, as of that moment, and one moment is a burst.
+	// Held back at each it would never get anywhere beside fresh traffic of two thirds of
+	// what the slots carry.
 	busyShare = 0.9
-	busyFor   = 3 * time.Second
+	busyOver  = 2 * time.Second
+	busyFor   = 6 * time.Second
 	// failShare is the part of a cohort's own results that may be failures, once there
 	// are failMin of them.
 	failShare = 0.1

@@ -285,7 +285,7 @@ func TestGuardPauses(t *testing.T) {
 		{
 			"slots stay busy", func(w *world, _ string) {
 				w.report.InUse = map[string]int{"fast/fresh": 60, "slow/retry": 31}
-				for range 3 {
+				for range 8 {
 					w.step()
 				}
 			},

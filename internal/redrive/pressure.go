@@ -12,21 +12,28 @@ import (
 // sent than the fleet carries; after CoDel (RFC 8289, section 3), which tells the one from
 // the other by the least and not by the mean. It is seen long before the age SLO is in
 // danger, and before slots run out: what is scarce may be processors, or Redis.
+// A queue that stands. Fresh deliveries wait for a slot now and then: events come in
+// bursts. If the oldest of them has waited at every look of a while, a queue stands, and
+// more is sent than the fleet carries; after CoDel (RFC 8289, section 3), which tells the
+// one from the other by the least and not by the mean. It is seen long before the age SLO
+// is in danger, and before slots run out: what is scarce may be processors, or Redis.
 const (
 	// queueTarget is for how long the oldest eligible fresh delivery may have waited at
-	// each of two looks. An attempt takes about as long.
-	queueTarget = 10 * time.Millisecond
+	// each look of queueOver. At fewer looks the bursts of a fleet that is used to two
+	// thirds pass for a queue, and the cohort gets nowhere.
+	queueTarget = 20 * time.Millisecond
+	queueOver   = 3 * stepEvery
 	// queueShare is by how much a queue that stood before the cohort began to run, such as
 	// that of endpoints that are too slow for what they are sent, may be longer.
 	queueShare = 1.5
 )
 
-// seen is what the runner keeps of its looks at a cohort. Another runner begins anew: that
-// costs a look or two.
+// seen is what the runner remembers of its looks at a cohort that runs. Another runner
+// begins anew, which costs a look or two.
 type seen struct {
-	waited time.Duration // by the oldest eligible fresh delivery, at the last look
-	least  time.Duration // of those since it began to run
-	busy   time.Time     // since when nearly all slots are in use; zero if they are not
+	least time.Duration // that the oldest eligible fresh delivery had waited, since it began to run
+	queue time.Time     // since when each look found a queue; zero if this one did not
+	busy  time.Time     // since when nearly all slots are in use; zero if they are not
 }
 
 // forget keeps what was seen of those alone that go on running.
@@ -62,26 +69,32 @@ func (h health) waited() (most time.Duration) {
 // pressed is why a cohort is held back for a while: "" if it is not. It is asked once a
 // look.
 func (s *Service) pressed(c *Cohort, h health) string {
-	was, known := s.seen[c.ID]
-	now := seen{waited: h.waited(), busy: was.busy}
-	now.least = now.waited
-	stands := time.Duration(0)
-	if known {
-		now.least, stands = min(was.least, now.waited), min(was.waited, now.waited)
+	now, known := s.seen[c.ID]
+	waited, busy := h.waited(), h.busy()
+	if !known || waited < now.least {
+		now.least = waited
 	}
-	busy := h.busy()
-	switch {
-	case busy == "":
-		now.busy = time.Time{}
-	case now.busy.IsZero():
-		now.busy = h.sample.Now
-	}
+	bound := max(queueTarget, time.Duration(queueShare*float64(now.least)))
+	now.queue = since(now.queue, waited > bound, h.sample.Now)
+	now.busy = since(now.busy, busy != "", h.sample.Now)
 	s.seen[c.ID] = now
 	switch {
-	case busy != "":
+	case busy != "" && h.sample.Now.Sub(now.busy) >= busyOver:
 		return busy
-	case stands > max(queueTarget, time.Duration(queueShare*float64(was.least))):
-		return fmt.Sprintf("fresh deliveries wait for %s and more: a queue stands", stands.Round(time.Millisecond))
+	case !now.queue.IsZero() && h.sample.Now.Sub(now.queue) >= queueOver:
+		return fmt.Sprintf("fresh deliveries have waited for more than %s for a while, now for %s: a queue stands",
+			bound.Round(time.Millisecond), waited.Round(time.Millisecond))
 	}
 	return ""
+}
+
+// since is from when on something has been so at every look.
+func since(was time.Time, so bool, now time.Time) time.Time {
+	switch {
+	case !so:
+		return time.Time{}
+	case was.IsZero():
+		return now
+	}
+	return was
 }

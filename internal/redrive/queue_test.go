@@ -8,7 +8,7 @@ import (
 	"github.com/fanout/fanout/internal/schedule"
 )
 
-// What is there at every look is a queue; what is gone at one of two was a burst; and what
+// What is there at every look of a while is a queue; what is gone at one was a burst; and what
 // stood before the cohort began, as for endpoints that are too slow for what they are sent,
 // is none of its doing, unless it becomes longer.
 func TestPressed(t *testing.T) {
@@ -18,13 +18,14 @@ func TestPressed(t *testing.T) {
 		waited []time.Duration // by the oldest eligible fresh delivery, at each look
 		want   []bool
 	}{
-		"nothing waits":               {[]time.Duration{0, 0, 0}, []bool{false, false, false}},
-		"a burst":                     {[]time.Duration{0, 500 * ms, 0, 500 * ms}, []bool{false, false, false, false}},
-		"a queue":                     {[]time.Duration{0, 50 * ms, 80 * ms, 200 * ms, 0}, []bool{false, false, true, true, false}},
-		"a short one":                 {[]time.Duration{0, 8 * ms, 9 * ms, 10 * ms}, []bool{false, false, false, false}},
-		"it stood before":             {[]time.Duration{4000 * ms, 4100 * ms, 5000 * ms, 5900 * ms}, []bool{false, false, false, false}},
-		"it becomes longer":           {[]time.Duration{4000 * ms, 5000 * ms, 6100 * ms, 6200 * ms}, []bool{false, false, false, true}},
-		"it was gone for a while":     {[]time.Duration{4000 * ms, 0, 100 * ms, 200 * ms}, []bool{false, false, false, true}},
+		"nothing waits":               {[]time.Duration{0, 0, 0, 0, 0}, []bool{false, false, false, false, false}},
+		"a burst":                     {[]time.Duration{0, 500 * ms, 0, 500 * ms, 0}, []bool{false, false, false, false, false}},
+		"several in a row":            {[]time.Duration{0, 90 * ms, 80 * ms, 90 * ms, 0, 50 * ms}, []bool{false, false, false, false, false, false}},
+		"a queue":                     {[]time.Duration{0, 50 * ms, 80 * ms, 100 * ms, 200 * ms, 0}, []bool{false, false, false, false, true, false}},
+		"a short one":                 {[]time.Duration{0, 18 * ms, 19 * ms, 20 * ms, 20 * ms, 20 * ms}, []bool{false, false, false, false, false, false}},
+		"it stood before":             {[]time.Duration{4000 * ms, 4100 * ms, 5000 * ms, 5900 * ms, 5900 * ms}, []bool{false, false, false, false, false}},
+		"it becomes longer":           {[]time.Duration{4000 * ms, 6100 * ms, 6200 * ms, 6200 * ms, 6300 * ms}, []bool{false, false, false, false, true}},
+		"it was gone for a while":     {[]time.Duration{4000 * ms, 0, 100 * ms, 200 * ms, 200 * ms, 200 * ms}, []bool{false, false, false, false, false, true}},
 		"the first look says nothing": {[]time.Duration{4000 * ms}, []bool{false}},
 	} {
 		s, c := Service{seen: map[string]seen{}}, Cohort{ID: "rdv_1", State: Running, Limit: 1}

@@ -43,7 +43,7 @@ func TestSaturatedWorkers(t *testing.T) {
 	s.crowd(10, func() { time.Sleep(400 * time.Millisecond) })
 	s.post(30) // 300 deliveries a second; 20 slots carry 50
 	s.wait("saturated_workers")
-	s.page() // and once it is late for ten seconds, somebody is woken
+	s.page("saturated_workers") // and once it is late for ten seconds, somebody is woken
 }
 
 // Every endpoint refused each delivery once; now they are back, slower, and the retries
@@ -195,11 +195,22 @@ func (s *theatre) wait(diagnosis string) client.OnCall {
 	return o
 }
 
-// page waits until somebody would be woken.
-func (s *theatre) page() {
+// page waits until somebody would be woken, and sees that it is for that, then and later.
+func (s *theatre) page(diagnosis string) {
 	s.Helper()
-	o := s.until("somebody is woken", func(o client.OnCall) bool { return o.Triage.Page })
-	s.Logf("paged for %s: %s", o.Triage.Diagnosis, o.Triage.Sentence)
+	woken := 0
+	s.until("somebody is woken", func(o client.OnCall) bool {
+		if !o.Triage.Page {
+			return false
+		}
+		if woken++; woken == 1 || o.Triage.Diagnosis != diagnosis {
+			s.Logf("paged for %s, %d of %d slots in use: %s", o.Triage.Diagnosis, o.Fleet.Used, o.Fleet.Slots, o.Triage.Sentence)
+		}
+		if o.Triage.Diagnosis != diagnosis {
+			s.Errorf("woken for %s, want %s", o.Triage.Diagnosis, diagnosis)
+		}
+		return woken >= 50 || s.Failed()
+	})
 }
 
 func (s *theatre) until(what string, is func(client.OnCall) bool) (o client.OnCall) {

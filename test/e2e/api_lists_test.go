@@ -143,14 +143,17 @@ func TestThousandDeliveriesOfOneMillisecond(t *testing.T) {
 	if len(all) != thousand || len(letters) != thousand {
 		t.Fatalf("%d pending and %d dead are listed, want %d of each", len(all), len(letters), thousand)
 	}
-	instants := map[string]bool{}
+	// Under load the service itself expands some of the events, by the real clock.
+	instants, most := map[string]int{}, 0
 	var page struct{ Data []map[string]json.RawMessage }
 	s.call("GET", dead+"limit=200", "", http.StatusOK, &page)
 	for _, d := range page.Data {
-		instants[string(d["ended_at"])+string(d["expires_at"])] = true
+		at := string(d["ended_at"]) + string(d["expires_at"])
+		instants[at]++
+		most = max(most, instants[at])
 	}
-	if len(instants) != 1 {
-		t.Fatalf("of %d instants, want one: this tests nothing", len(instants))
+	if most < 100 {
+		t.Fatalf("of 200 dead letters %d are of one instant: this tests nothing", most)
 	}
 
 	var stay, leave []string
