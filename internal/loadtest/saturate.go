@@ -8,10 +8,11 @@ import (
 
 const (
 	// saturationCallers post at once while capacity is measured, and saturationWindow is
-	// how many deliveries may be accepted and not have arrived: enough that no part of the
-	// service ever waits for work, and so few that accepting cannot run away from sending.
+	// how many deliveries may be accepted and not have arrived: twice the slots, so that
+	// none waits for work, and no more: a longer queue makes for fuller batches, and so
+	// for a rate that is carried only by deliveries that are as late as that queue.
 	saturationCallers = 32
-	saturationWindow  = 1000
+	saturationWindow  = 200
 	// saturationWarm is left out at its beginning: connections and caps grow in it.
 	saturationWarm = 2 * time.Second
 )

@@ -2,13 +2,15 @@ package redrive
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
-// Step moves each live cohort once, if s is the runner: what Run does all the time.
+// Step moves each live cohort once, if s is the runner: what Run does all the time, but
+// at once.
 func (s *Service) Step(ctx context.Context) error {
 	_, err := s.step(ctx)
-	return err
+	return errors.Join(err, s.spread(ctx, time.Now().Add(-s.opts.Every)))
 }
 
 // Stale stores a cohort as it was read, as a process does that was frozen in between.

@@ -12,6 +12,11 @@ const (
 	// growth is by what the rate is multiplied in a second without an objection: from
 	// 1/s to 100/s in half a minute.
 	growth = 1.17
+	// shrink is by what it is multiplied at a look that finds fresh deliveries waiting: if
+	// these are more than about a quarter, it comes down. So it stays where bursts begin to
+	// meet, short of a queue. Not below slowly, which harms nobody.
+	shrink = 0.9
+	slowly = 10.0
 	// releaseMost go in one call: see schedule's other batches.
 	releaseMost = 128
 	// untriedFor and untriedMin bound how many of a cohort may wait in the lane for their
@@ -38,9 +43,14 @@ func rampFor(n, limit float64) time.Duration {
 // pace says how many may be released now, at up to limit a second, and notes that they
 // are paid for. A part of one is not lost: it counts the next time, or a rate of 1.9
 // would be one of 1, and one below 1 none at all. Whoever comes late, after another
-// runner's death, is owed no more than one and what collects in most.
-func (c *Cohort) pace(now time.Time, most time.Duration, limit float64) int64 {
+// runner's death, is owed no more than one and what collects in most. The rate grows, or
+// shrinks if fresh deliveries wait.
+func (c *Cohort) pace(now time.Time, most time.Duration, limit float64, busy bool) int64 {
 	rate := min(c.Rate, limit)
+	by := growth
+	if busy && rate > slowly {
+		rate, by = max(rate*shrink, slowly), 1
+	}
 	most += time.Duration(float64(time.Second) / rate)
 	if now.Before(c.PacedAt) { // a clock that was set back
 		c.PacedAt = now
@@ -54,7 +64,7 @@ func (c *Cohort) pace(now time.Time, most time.Duration, limit float64) int64 {
 	}
 	spent := n / rate
 	c.PacedAt = c.PacedAt.Add(time.Duration(spent * float64(time.Second)))
-	c.Rate = min(rate*math.Pow(growth, spent), limit)
+	c.Rate = min(rate*math.Pow(by, spent), limit)
 	return int64(n)
 }
 

@@ -36,7 +36,7 @@ func TestRampFor(t *testing.T) {
 // paced releases for a time in steps of the given length, and says how many.
 func paced(c *Cohort, limit float64, step, length time.Duration) (n int64) {
 	for at := time.Duration(0); at <= length; at += step {
-		n += c.pace(noon.Add(at), 3*time.Second, limit)
+		n += c.pace(noon.Add(at), 3*time.Second, limit, false)
 	}
 	return n
 }
@@ -60,7 +60,7 @@ func TestPaceIsTheRate(t *testing.T) {
 func TestPaceRampsUp(t *testing.T) {
 	t.Parallel()
 	c := Cohort{Rate: 1, PacedAt: noon}
-	if n := c.pace(noon.Add(900*time.Millisecond), time.Minute, 100); n != 0 {
+	if n := c.pace(noon.Add(900*time.Millisecond), time.Minute, 100, false); n != 0 {
 		t.Fatalf("%d at once", n)
 	}
 	first := paced(&c, 100, time.Second, 10*time.Second)
@@ -70,7 +70,7 @@ func TestPaceRampsUp(t *testing.T) {
 	c = Cohort{Rate: 1, PacedAt: noon}
 	got, want := rampFor(2000, 100).Seconds(), 0.0
 	for n := int64(0); n < 2000; want++ {
-		n += c.pace(noon.Add(time.Duration(want)*time.Second), 3*time.Second, 100)
+		n += c.pace(noon.Add(time.Duration(want)*time.Second), 3*time.Second, 100, false)
 	}
 	if c.Rate != 100 || math.Abs(got-want) > 0.1*want {
 		t.Errorf("it takes %.0f s, and is said to take %.0f; rate %.1f", want, got, c.Rate)
@@ -88,7 +88,7 @@ func TestPaceNeverBursts(t *testing.T) {
 		for range rapid.IntRange(1, 50).Draw(rt, "steps") {
 			d := time.Duration(rapid.Int64Range(-5000, 60_000).Draw(rt, "ms")) * time.Millisecond
 			now = now.Add(d)
-			n := c.pace(now, 3*time.Second, limit)
+			n := c.pace(now, 3*time.Second, limit, false)
 			total += n
 			passed += max(0, d.Seconds())
 			if most := 1 + 3*limit + 1e-3; float64(n) > most {

@@ -13,10 +13,12 @@ import (
 )
 
 const (
-	// stepEvery is how often a running cohort is looked at, and released from. It bounds
-	// how long the guard may take to pause: see PauseBound. And it spreads what is released:
-	// a second's worth at once would be a burst.
+	// stepEvery is how often a running cohort is looked at. It bounds how long the guard
+	// may take to pause: see PauseBound.
 	stepEvery = 250 * time.Millisecond
+	// spreadEvery is how often something is released in between: a step's worth at once
+	// would be a burst, behind which fresh deliveries wait.
+	spreadEvery = 25 * time.Millisecond
 	// idleEvery is how often it is looked whether there is a cohort to be moved.
 	idleEvery = time.Second
 	// holdFor is how long the runner's lease lasts: a runner that died is succeeded in
@@ -38,6 +40,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for {
 		began := time.Now()
 		running, err := s.step(ctx)
+		err = errors.Join(err, s.spread(ctx, began))
 		if failed := err != nil && ctx.Err() == nil; failed != failing {
 			failing = failed
 			if failed {
@@ -63,6 +66,7 @@ func (s *Service) Run(ctx context.Context) error {
 func (s *Service) step(ctx context.Context) (running bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepFor)
 	defer cancel()
+	s.owed = nil
 	mine, err := s.store.hold(ctx, s.who, holdFor)
 	if err != nil || !mine {
 		return false, err
@@ -285,14 +289,51 @@ func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	}
 	// What the pace allows is written down before it is released: whoever goes on, after
 	// a crash or in this process' place, releases what is owed and no more.
-	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit); n > 0 {
+	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit, !s.seen[c.ID].queue.IsZero()); n > 0 {
 		c.Reserved = min(max(c.Reserved, h.tally.Released)+n, h.tally.Released+h.tally.Waiting())
 		c.slide(h)
 		if err := s.store.put(ctx, c); err != nil {
 			return err
 		}
 	}
-	return s.release(ctx, c, c.Reserved-h.tally.Released)
+	if n := c.Reserved - h.tally.Released; n > 0 {
+		s.owed = append(s.owed, owed{c, n})
+	}
+	return nil
+}
+
+// owed is what a step allows a cohort to release.
+type owed struct {
+	c *Cohort
+	n int64
+}
+
+// spread releases what the step that began then has allowed, evenly until the next. What
+// fails is owed at that.
+func (s *Service) spread(ctx context.Context, began time.Time) error {
+	if len(s.owed) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithDeadline(ctx, began.Add(stepFor))
+	defer cancel()
+	for parts := max(1, int64(s.opts.Every-time.Since(began))/int64(spreadEvery)); ; parts-- {
+		var errs []error
+		for i := range s.owed {
+			n := (s.owed[i].n + parts - 1) / parts
+			s.owed[i].n -= n
+			if err := s.release(ctx, s.owed[i].c, n); err != nil {
+				errs = append(errs, fmt.Errorf("cohort %s: %w", s.owed[i].c.ID, err))
+			}
+		}
+		if len(errs) > 0 || parts <= 1 {
+			return errors.Join(errs...)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(spreadEvery):
+		}
+	}
 }
 
 // begin notes from where a cohort runs, and up to how fast it may.

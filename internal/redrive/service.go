@@ -76,6 +76,7 @@ type Service struct {
 	who     string
 	flows   map[string]flow // of the cohorts that run; the runner's alone
 	seen    map[string]seen // likewise
+	owed    []owed          // what the last step allows; likewise
 
 	mu           sync.Mutex
 	older, newer schedule.Sample // what arrivals are measured by

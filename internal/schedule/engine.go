@@ -178,7 +178,8 @@ func (e *Engine) compareLayout(there []any) error {
 			"bring the data back, or restart all fanout processes to begin with none", ErrLayout)
 	}
 	if there[0] != strconv.Itoa(schema) {
-		return fmt.Errorf("%w: schema is %v, this binary knows %d", ErrLayout, there[0], schema)
+		return fmt.Errorf("%w: what is in it was written by a version of schema %v, and this binary knows schema %d only; "+
+			"run that version until nothing is pending, and start this one on an empty Redis", ErrLayout, there[0], schema)
 	}
 	if there[1] != strconv.Itoa(e.opts.Partitions) {
 		return fmt.Errorf("%w: it has %v partitions, this binary was told %d; start it with --redis-partitions=%v",
