@@ -80,6 +80,23 @@ func summarise(all []age) Ages {
 	return s
 }
 
+// medianSecond is the p99 of the median second, ms, by when they were accepted; 0 of
+// nothing.
+func medianSecond(all []age) float64 {
+	seconds := map[time.Duration][]time.Duration{}
+	for _, a := range all {
+		at := a.accepted / time.Second
+		seconds[at] = append(seconds[at], a.age)
+	}
+	var p99s []time.Duration
+	for _, values := range seconds {
+		slices.Sort(values)
+		p99s = append(p99s, percentile(values, 99))
+	}
+	slices.Sort(p99s)
+	return ms(percentile(p99s, 50))
+}
+
 // percentile is the nearest rank: the least value that p per cent of the sorted
 // ones do not exceed. It is 0 of nothing.
 func percentile(sorted []time.Duration, p float64) time.Duration {

@@ -12,7 +12,7 @@ import (
 func fineRedrive() *Repair {
 	return &Repair{
 		Items: 100, Delivered: 100, Capacity: 1000, Fresh: 700, Ratio: 1.4,
-		Calm: Ages{P99: 20}, During: Ages{P99: 35},
+		CalmSecond: 20, DuringSecond: 35,
 	}
 }
 
@@ -94,5 +94,32 @@ func TestTheStackSharesItsTime(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// One bad second of many makes nothing of the median second, and half of them all.
+func TestMedianSecond(t *testing.T) {
+	t.Parallel()
+	of := func(seconds ...time.Duration) float64 {
+		var all []age
+		for i, p99 := range seconds {
+			for range 100 {
+				all = append(all, age{accepted: time.Duration(i) * time.Second, age: time.Millisecond})
+			}
+			for range 2 {
+				all = append(all, age{accepted: time.Duration(i)*time.Second + time.Millisecond, age: p99})
+			}
+		}
+		return medianSecond(all)
+	}
+	const ms = time.Millisecond
+	if got := of(20*ms, 900*ms, 25*ms, 22*ms, 24*ms); got != 24 {
+		t.Errorf("one bad second: %g ms, want 24", got)
+	}
+	if got := of(20*ms, 90*ms, 90*ms, 90*ms, 24*ms); got != 90 {
+		t.Errorf("three of five bad seconds: %g ms, want 90", got)
+	}
+	if got := of(); got != 0 {
+		t.Errorf("of nothing %g ms", got)
 	}
 }

@@ -39,8 +39,8 @@ func (p *Repair) judge(broken func(ok bool, format string, a ...any), short bool
 		return
 	}
 	broken(p.Dead == 0, "%d of %d items died again", p.Dead, p.Items)
-	broken(p.Ratio <= most, "fresh deliveries were %.0f ms old at p99 beside the redrive, %.2f times the %.0f ms before it; at most %g is allowed",
-		p.During.P99, p.Ratio, max(p.Calm.P99, leastBase), most)
+	broken(p.Ratio <= most, "fresh deliveries were %.0f ms old at p99 in the median second beside the redrive, %.2f times the %.0f ms before it; at most %g is allowed",
+		p.DuringSecond, p.Ratio, max(p.CalmSecond, leastBase), most)
 }
 
 // figures are those of the last line.
@@ -50,8 +50,8 @@ func (p *Repair) figures(key string, add func(key, format string, v any)) {
 	add(key+"_twice", "%d", p.Twice)
 	if p.Capacity > 0 {
 		add(key+"_capacity", "%.0f", p.Capacity)
-		add(key+"_calm_p99_ms", "%.1f", p.Calm.P99)
-		add(key+"_p99_ms", "%.1f", p.During.P99)
+		add(key+"_calm_p99_ms", "%.1f", p.CalmSecond)
+		add(key+"_p99_ms", "%.1f", p.DuringSecond)
 		add(key+"_ratio", "%.2f", p.Ratio)
 		add(key+"_seconds", "%.0f", p.Seconds)
 		add(key+"_pauses", "%d", len(p.Stops))
@@ -70,8 +70,8 @@ func (p *Repair) text(name string) string {
 	say("\n%s: %d of %d delivered in %.0f s, %d died again, %d sent twice", name, p.Delivered, p.Items, p.Seconds, p.Dead, p.Twice)
 	if p.Capacity > 0 {
 		say("        %.0f/s are carried, %.0f/s of them fresh; planned up to %.0f/s for %.0f s", p.Capacity, p.Fresh, p.Limit, p.Takes)
-		say("        fresh age before: p50 %s ms, p99 %s ms; beside it: p50 %s ms, p99 %s ms; ratio %.2f",
-			num(p.Calm.P50), num(p.Calm.P99), num(p.During.P50), num(p.During.P99), p.Ratio)
+		say("        fresh age before: p50 %s ms, p99 %s ms, %s ms in the median second; beside it: p50 %s ms, p99 %s ms, %s ms; ratio %.2f",
+			num(p.Calm.P50), num(p.Calm.P99), num(p.CalmSecond), num(p.During.P50), num(p.During.P99), num(p.DuringSecond), p.Ratio)
 	}
 	for _, s := range p.Stops {
 		if s.Manner == "" {

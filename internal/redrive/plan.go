@@ -17,10 +17,17 @@ import (
 const (
 	// planPage is how many dead letters are looked at in one go, and planStep for how
 	// long a runner plans before it sees to the other cohorts.
-	planPage = 200
+	planPage = 100
 	planStep = time.Second
-	// previewMost is how many dead letters a preview looks at.
-	previewMost = 20_000
+	// planRests is for how many times as long as a page took it is rested before the next:
+	// ten thousand without a pause are a second of what fresh deliveries need. planRest
+	// bounds one, as a preview is waited for.
+	planRests = 8
+	planRest  = 80 * time.Millisecond
+	// previewMost is how many dead letters a preview looks at, and previewRests for how
+	// long it rests between them: somebody waits.
+	previewMost  = 20_000
+	previewRests = 5 * time.Second
 	// previewSubscribers are named in a preview, and of previewTakers it is asked what they
 	// can take.
 	previewSubscribers = 20
@@ -33,6 +40,7 @@ const (
 func (s *Service) plan(ctx context.Context, c *Cohort, until time.Time) error {
 	m := s.matcher(&c.Order, c.CreatedAt)
 	for time.Now().Before(until) {
+		began := time.Now()
 		found, next, err := m.page(ctx, c.Cursor)
 		if err != nil {
 			return err
@@ -61,8 +69,21 @@ func (s *Service) plan(ctx context.Context, c *Cohort, until time.Time) error {
 		if err := s.store.put(ctx, c); err != nil {
 			return err
 		}
+		if err := restAfter(ctx, began); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// restAfter leaves the machine to others, after a page that began then.
+func restAfter(ctx context.Context, began time.Time) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(min(planRests*time.Since(began), planRest)):
+		return nil
+	}
 }
 
 // planned ends the planning: with nobody in it a cohort is done.
@@ -245,8 +266,9 @@ func (s *Service) Preview(ctx context.Context, o Order) (Preview, error) {
 // count counts what an order matches, up to a bound, and by subscriber.
 func (s *Service) count(ctx context.Context, o *Order, p *Preview) (map[string]int64, error) {
 	m, cursor := s.matcher(o, time.Time{}), ""
-	by := map[string]int64{}
+	by, start := map[string]int64{}, time.Now()
 	for looked := planPage; ; looked += planPage {
+		began := time.Now()
 		found, next, err := m.page(ctx, cursor)
 		if err != nil {
 			return nil, err
@@ -268,6 +290,11 @@ func (s *Service) count(ctx context.Context, o *Order, p *Preview) (map[string]i
 		if cursor = next; next == "" || looked >= previewMost {
 			p.AtLeast = next != ""
 			break
+		}
+		if time.Since(start) < previewRests {
+			if err := restAfter(ctx, began); err != nil {
+				return nil, err
+			}
 		}
 	}
 	p.Subscribers = len(by)

@@ -23,6 +23,9 @@ const (
 	// thirds pass for a queue, and the cohort gets nowhere.
 	queueTarget = 20 * time.Millisecond
 	queueOver   = 3 * stepEvery
+	// burstTarget is for how long it may have waited at one look before the cohort slows
+	// down: bursts begin to meet long before a queue stands.
+	burstTarget = 12 * time.Millisecond
 	// queueShare is by how much a queue that stood before the cohort began to run, such as
 	// that of endpoints that are too slow for what they are sent, may be longer.
 	queueShare = 1.5
@@ -33,6 +36,7 @@ const (
 type seen struct {
 	least time.Duration // that the oldest eligible fresh delivery had waited, since it began to run
 	queue time.Time     // since when each look found a queue; zero if this one did not
+	burst bool          // this one found a burst at least
 	busy  time.Time     // since when nearly all slots are in use; zero if they are not
 }
 
@@ -74,7 +78,9 @@ func (s *Service) pressed(c *Cohort, h health) string {
 	if !known || waited < now.least {
 		now.least = waited
 	}
-	bound := max(queueTarget, time.Duration(queueShare*float64(now.least)))
+	stood := time.Duration(queueShare * float64(now.least))
+	bound := max(queueTarget, stood)
+	now.burst = waited > max(burstTarget, stood)
 	now.queue = since(now.queue, waited > bound, h.sample.Now)
 	now.busy = since(now.busy, busy != "", h.sample.Now)
 	s.seen[c.ID] = now

@@ -289,7 +289,7 @@ func (s *Service) run(ctx context.Context, c *Cohort, running int) error {
 	}
 	// What the pace allows is written down before it is released: whoever goes on, after
 	// a crash or in this process' place, releases what is owed and no more.
-	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit, !s.seen[c.ID].queue.IsZero()); n > 0 {
+	if n := c.pace(h.sample.Now, 2*s.opts.Every+time.Second, limit, s.seen[c.ID].burst); n > 0 {
 		c.Reserved = min(max(c.Reserved, h.tally.Released)+n, h.tally.Released+h.tally.Waiting())
 		c.slide(h)
 		if err := s.store.put(ctx, c); err != nil {
