@@ -188,3 +188,32 @@ func TestTheGuardJudgesTheLastResults(t *testing.T) {
 		c.slide(h)
 	}
 }
+
+// While fresh deliveries wait at its looks a cohort slows down, but not below what harms
+// nobody; from below that it grows all the same.
+func TestSlowsDown(t *testing.T) {
+	t.Parallel()
+	c, now := Cohort{Rate: 1, Limit: 500, PacedAt: noon}, noon
+	looks := func(n int, busy bool) {
+		for range n {
+			now = now.Add(stepEvery)
+			c.pace(now, 3*time.Second, c.Limit, busy)
+		}
+	}
+	looks(100, true)
+	if c.Rate < slowly || c.Rate > 2*slowly {
+		t.Fatalf("from 1/s, with waiting at each look, it came to %.1f/s", c.Rate)
+	}
+	looks(120, false)
+	if c.Rate != 500 {
+		t.Fatalf("with none it came to %.1f/s, want its limit", c.Rate)
+	}
+	looks(10, true)
+	if want := 500 * math.Pow(shrink, 10); math.Abs(c.Rate-want) > 1 {
+		t.Errorf("ten looks slowed it down to %.1f/s, want %.1f", c.Rate, want)
+	}
+	looks(100, true)
+	if c.Rate < slowly || c.Rate > 2*slowly {
+		t.Errorf("it slowed down to %.2f/s", c.Rate)
+	}
+}
