@@ -49,6 +49,8 @@ type load struct {
 	names  []string
 	out    []schedule.Leased
 	events int
+	stood  map[string]string    // how each subscriber stood last: see docs/holds.md
+	freed  map[string]time.Time // when it was let off a hold or a limit last
 }
 
 // The subscribers' terms differ in what may limit or hold them.
@@ -60,7 +62,7 @@ var loadTerms = map[string]func(*schedule.Terms){
 }
 
 func newLoad(w *world, rt *rapid.T) *load {
-	l := &load{world: w, rt: rt, names: slices.Sorted(maps.Keys(loadTerms))}
+	l := &load{world: w, rt: rt, names: slices.Sorted(maps.Keys(loadTerms)), stood: map[string]string{}, freed: map[string]time.Time{}}
 	w.freeze()
 	for name, set := range loadTerms {
 		w.put(name, schedule.Edited, set)
@@ -74,6 +76,7 @@ func (l *load) draw(label string, n int) int { return rapid.IntRange(0, n-1).Dra
 func (l *load) name() string { return rapid.SampledFrom(l.names).Draw(l.rt, "subscriber") }
 
 func (l *load) step() {
+	defer l.watch()
 	switch l.draw("step", 9) {
 	case 0, 1, 2:
 		l.events++
@@ -86,6 +89,20 @@ func (l *load) step() {
 		l.advance(time.Duration(rapid.SampledFrom([]int{1, 700, 9_000, 30_000, 90_000, 1_000_000}).Draw(l.rt, "pass")) * time.Millisecond)
 	case 8:
 		l.meddle()
+	}
+}
+
+// watch notes when subscribers were let off what they were held or limited by: from then
+// on their deliveries wait for a worker, and not since they fell due.
+func (l *load) watch() {
+	for _, name := range l.names {
+		run, err := l.rdb.HGet(l.ctx, l.prefix+"sub:"+name, "run").Result()
+		l.ok(err)
+		now := strings.Fields(run)[6][:1]
+		if strings.Contains("ys", now) && strings.Contains("lthup", l.stood[name]) && l.stood[name] != "" {
+			l.freed[name] = l.frozen
+		}
+		l.stood[name] = now
 	}
 }
 
@@ -154,6 +171,7 @@ func (l *load) meddle() {
 func (l *load) compare() {
 	l.Helper()
 	l.lease("nothing", schedule.Rooms{})
+	l.watch()
 	got, err := l.Sample(l.ctx, []string{"standard", "gold"})
 	l.ok(err)
 	all, err := audit.Read(l.ctx, l.rdb)
@@ -203,6 +221,9 @@ func (l *load) recompute(all *audit.Snapshot, got schedule.Sample) schedule.Samp
 		for lane, due := range lanes {
 			if kind == "limited" && !due.After(l.frozen) {
 				want.Limited++
+			}
+			if freed := l.freed[name]; kind == "eligible" && !due.After(l.frozen) && freed.After(due) {
+				due = freed
 			}
 			l.age(want.Ages, name, lane, kind, due)
 		}
@@ -269,4 +290,46 @@ func (l *load) kind(name string) string {
 		return "limited"
 	}
 	return "eligible"
+}
+
+// What waits for its subscriber's cap, rate or hold is not late when that ends: its age as
+// an eligible one counts from there, and goes on while it waits for a worker.
+func TestWaitsSinceItMay(t *testing.T) {
+	t.Parallel()
+	contract(t, schedule.Options{}, func(_ *testing.T, w *world) {
+		w.freeze()
+		w.subscribe("s1", 1)
+		w.post("e1", "s1")
+		w.post("e2", "s1")
+		posted := w.frozen
+		want := func(when string, eligible, limited, held time.Time) {
+			w.Helper()
+			s, err := w.Sample(w.ctx, []string{"standard"})
+			w.ok(err)
+			if a := s.Ages[0]; a.Lane != delivery.Fresh || !a.Eligible.Equal(eligible) || !a.Limited.Equal(limited) || !a.Held.Equal(held) {
+				w.Errorf("%s: %+v, want eligible %s, limited %s, held %s", when, a, eligible, limited, held)
+			}
+		}
+		none := time.Time{}
+		want("posted", posted, none, none)
+		w.advance(time.Second)
+		first := w.one("w")
+		w.advance(20 * time.Second)
+		want("at its cap", none, posted, none)
+		w.settle(schedule.Applied, delivered(first))
+		freed := w.frozen
+		want("let off", freed, none, none)
+		w.advance(40 * time.Second)
+		want("no worker comes", freed, none, none)
+		w.put("s1", schedule.Edited, func(tm *schedule.Terms) { tm.Paused = true })
+		want("paused", none, none, posted)
+		w.advance(time.Hour)
+		w.put("s1", schedule.Lifted, func(tm *schedule.Terms) { tm.Paused = false })
+		want("resumed", w.frozen, none, none)
+		resumed := w.frozen
+		w.advance(time.Minute)
+		w.post("e3", "s1")
+		want("another comes behind", resumed, none, none)
+		w.audit()
+	})
 }

@@ -123,7 +123,7 @@ func standing(id, terms, run, guard string, now time.Time) (Standing, error) {
 	if guard == "" {
 		g = strings.Fields("0 0 0 0 0 0 - - 0 0 0 0")
 	}
-	if len(t) != 8 || len(r) != 7 || len(g) != 12 {
+	if len(t) != 8 || len(r) < 7 || len(r) > 8 || len(g) != 12 {
 		return Standing{}, fmt.Errorf("subscriber %s: %w", id, errStanding)
 	}
 	var bad error

@@ -258,14 +258,15 @@ func (l Ledger) Balanced() bool {
 	return l.Accepted == l.Pending+l.Delivered+l.Dead+l.Cancelled
 }
 
-// Ages are the due times of the oldest head in one class and lane; zero if there
-// is none.
+// Ages are the due times of the oldest head in one class and lane, of eligible ones since
+// when they wait; zero if there is none.
 type Ages struct {
 	Class string
 	Lane  delivery.Lane
-	// Eligible heads wait for their time or a worker only; Limited ones for their
-	// subscriber's cap; Held ones for its hold to end. A head in the future has no
-	// age yet.
+	// Eligible heads wait for their time or a worker only: since they fell due, or since
+	// their subscriber was let off a hold, its cap or its rate, if that was later. Limited
+	// ones wait for their subscriber's cap; Held ones for its hold to end. A head in the
+	// future has no age yet.
 	Eligible, Limited, Held time.Time
 }
 

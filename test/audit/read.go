@@ -285,7 +285,7 @@ func (s *Snapshot) subscriber(prefix, id string, h map[string]string) {
 	if len(guard) == 0 {
 		guard = strings.Fields("0 0 0 0 0 0 - - 0 0 0 0")
 	}
-	if len(terms) != 8 || len(run) != 7 || len(guard) != 12 || len(run[6]) != 4 {
+	if len(terms) != 8 || len(run) < 7 || len(run) > 8 || len(guard) != 12 || len(run[6]) != 4 {
 		s.damaged = append(s.damaged, fmt.Sprintf("%s has a damaged state: %v", id, h))
 		return
 	}

@@ -57,7 +57,7 @@ local function behind(sub)
   if waits[sub] == nil then
     local h = redis.call('HMGET', T .. 'sub:' .. sub, 'terms', 'run', 'guard', 'tomb')
     waits[sub] = h[1] and h[2] and not h[3] and not h[4] and string.sub(h[1], -1) == '0' and
-      string.find(string.sub(h[2], -3, -3), '[ysl]') == 1 or false
+      string.find(h[2], ' %S[ysl]%S%S ?%d*$') ~= nil
   end
   return waits[sub]
 end

@@ -7,7 +7,7 @@
 local LANES = {'f', 'r', 'd'} -- fresh, retry, redrive, in order of service
 
 local TERMS = '^(%S+) (%d+) (%d+) (%S+) (%d+) (%d+) (%d+) ([01])$'
-local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S)$'
+local RUN = '^(%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%S)(%S)(%S)(%S) ?(%d*)$'
 local GUARD = '^(%d+) (%d+) ([01]) (%d+) (%d+) (%d+) (%S+) (%S+) (%d+) (%d+) (%d+) (%d+)$'
 
 local subs = {}    -- loaded in this run, by id
@@ -40,7 +40,7 @@ local function subscriber(id)
   local h = redis.call('HMGET', T .. 'sub:' .. id, 'v', 'terms', 'run', 'guard', 'tomb', 'delivered')
   if not h[2] or not h[3] then return nil end
   local cls, max, lt, em, burst, bf, mh, paused = string.match(h[2], TERMS)
-  local n, vt, turn, win, lat, tat, stood, pf, pr, pd = string.match(h[3], RUN)
+  local n, vt, turn, win, lat, tat, stood, pf, pr, pd, freed = string.match(h[3], RUN)
   local s = {
     id = id, v = h[1], cls = cls, tomb = h[5] == '1', paused = paused == '1',
     max = max + 0,       -- max_in_flight
@@ -55,6 +55,7 @@ local function subscriber(id)
     lat = lat + 0,       -- how long an attempt takes, ms; 0: not known
     tat = tat + 0,       -- when its next token would be due at its rate (GCRA)
     stood = stood, place = {f = pf, r = pr, d = pd}, dirty = {},
+    freed = freed == '' and 0 or freed + 0, -- when it was last let off a hold, its cap or its rate; 0: never held
     delivered = (h[6] or 0) + 0, -- over all time
   }
   trouble(s, h[4])
@@ -174,7 +175,13 @@ local function put(s, lane, stands, till)
 
   if ORDER[was] ~= ORDER[is] then displace(s, lane) end
   if KIND[was] and KIND[was] ~= KIND[is] then redis.call('ZREM', age_key(s, was, lane), s.id) end
-  if is ~= '-' then redis.call('ZADD', age_key(s, is, lane), head[2], s.id) end
+  -- What waits for a worker waits since it is due and nothing else is waited for: the
+  -- history of an outage is not late the moment it ends, nor is the backlog of one at its
+  -- cap each time a lease of it ends.
+  if is ~= '-' then
+    local waits = KIND[is] == 'e' and s.freed > due and format('%d', s.freed) or head[2]
+    redis.call('ZADD', age_key(s, is, lane), waits, s.id)
+  end
   if READY[is] then
     -- One that comes back enters at the current virtual time: it neither claims
     -- the turns that it did not use nor waits behind those that it did.
@@ -218,6 +225,7 @@ local function put_all(s)
   s.put = puts
   count_held(s)
   local stands, till = standing(s)
+  if KIND[stands] == 'e' and KIND[s.stood] and KIND[s.stood] ~= 'e' then s.freed = NOW end
   for _, lane in ipairs(LANES) do
     if s.dirty[lane] or (s.place[lane] ~= '-' and (stands ~= s.stood or till)) then
       put(s, lane, stands, till)
@@ -227,6 +235,7 @@ local function put_all(s)
   s.stood = stands
   local run = format('%d %d %d %d %d %s %s%s%s%s', s.n, s.vt, s.turn, s.win, s.lat,
     s.tat == 0 and '0' or format('%.3f', s.tat), stands, s.place.f, s.place.r, s.place.d)
+  if s.freed > 0 then run = run .. format(' %d', s.freed) end
   local fields = {'run', run}
   if s.troubled then fields[3], fields[4] = 'guard', guard(s) end
   if s.tallied then
