@@ -155,7 +155,7 @@ func (f facts) saturated() Answer {
 	case fl.busy() >= fullShare:
 		a = answer(AskSaturated, f.ifWaits(waits), "%d of %d slots are in use%s.", fl.Used, fl.Slots, keeping(waits))
 	case f.busy() >= fullShare:
-		a = answer(AskSaturated, f.ifWaits(waits), "%d of %d slots are in use, and %s of them in the last %s%s.",
+		a = answer(AskSaturated, f.ifWaits(waits), "%d of %d slots are in use, and %s of them were in the last %s%s.",
 			fl.Used, fl.Slots, percentOf(f.busy()), ageText(fullOver), keeping(waits))
 	case slow:
 		a = answer(AskSaturated, f.ifWaits(waits), "The slots for subscribers that take long are full (%d of %d)%s; others are free.",
@@ -183,17 +183,22 @@ func (f facts) saturated() Answer {
 	return a
 }
 
-// busy is the part of the slots in use now, or over the last seconds if that is more.
+// busy is the part of the slots in use now, or in the last seconds if that was more: the
+// mean of what was seen, or what so many attempts of that length take (Little's law).
 func (f facts) busy() float64 {
-	now := f.s.Fleet.busy()
-	sum, n := now, 1.0
+	fl := f.s.Fleet
+	sum, n := fl.busy(), 1.0
 	for _, p := range f.past.Last(fullOver, f.s.At) {
 		if p.Slots > 0 {
 			sum += share(p.Used, p.Slots)
 			n++
 		}
 	}
-	return max(now, sum/n)
+	most := max(fl.busy(), sum/n)
+	if fl.Capacity > 0 {
+		most = max(most, min(1, fl.PerSecond/fl.Capacity))
+	}
+	return most
 }
 
 // ifWaits: a full house is a matter only for those who wait outside.
