@@ -274,14 +274,11 @@ func (s *Service) count(ctx context.Context, o *Order, p *Preview) (map[string]i
 			return nil, err
 		}
 		for _, d := range found {
-			if len(o.IDs) > 0 {
-				d, err = s.letters.Delivery(ctx, d.ID)
-				if errors.Is(err, schedule.ErrNotFound) || (err == nil && d.State != delivery.Dead) {
-					continue
-				}
-				if err != nil {
-					return nil, err
-				}
+			if d, err = s.named(ctx, o, d); err != nil {
+				return nil, err
+			}
+			if d.State != delivery.Dead {
+				continue
 			}
 			p.Matching++
 			p.ByReason[d.Reason]++
@@ -302,6 +299,19 @@ func (s *Service) count(ctx context.Context, o *Order, p *Preview) (map[string]i
 		p.BySubscriber[id] = by[id]
 	}
 	return by, nil
+}
+
+// named reads one that the order names, of which no more is known; the zero value if it is
+// gone.
+func (s *Service) named(ctx context.Context, o *Order, d schedule.Evidence) (schedule.Evidence, error) {
+	if len(o.IDs) == 0 {
+		return d, nil
+	}
+	found, err := s.letters.Delivery(ctx, d.ID)
+	if errors.Is(err, schedule.ErrNotFound) {
+		return schedule.Evidence{}, nil
+	}
+	return found, err
 }
 
 // byCount are the ids with the highest counts, those first.

@@ -99,7 +99,8 @@ func (l *load) watch() {
 		run, err := l.rdb.HGet(l.ctx, l.prefix+"sub:"+name, "run").Result()
 		l.ok(err)
 		now := strings.Fields(run)[6][:1]
-		if strings.Contains("ys", now) && strings.Contains("lthup", l.stood[name]) && l.stood[name] != "" {
+		held := map[string]bool{"l": true, "t": true, "h": true, "u": true, "p": true}
+		if held[l.stood[name]] && (now == "y" || now == "s") {
 			l.freed[name] = l.frozen
 		}
 		l.stood[name] = now
